@@ -1,0 +1,63 @@
+/* Ranks and collectives. The only layer that knows MPI. Inside a host data goes through shared memory, between hosts
+ * through MPI. Every rank that gets the result of a collective gets the same bits: sums have one fixed order.
+ * All functions are collective unless marked local; one thread per rank calls them (MPI_THREAD_FUNNELED). */
+#pragma once
+
+#include "base/err.h"
+#include "kernels/kernels.h"
+
+typedef struct Comm Comm;
+
+typedef enum Wire { WIRE_F32, WIRE_BF16 } Wire; /* what travels between hosts; inside a host always fp32 */
+
+typedef struct CommOptions {
+    bool each_rank_a_host; /* every rank counts as a host of its own: network path between all */
+    bool check;            /* after every collective compare a hash of the result over all ranks; differing is an error */
+    Wire wire;
+} CommOptions;
+
+/* Starts MPI when needed (a process not started by mpirun becomes 1 rank), finds hosts, maps the shared memory, unlinks
+ * it as soon as all have mapped it. */
+int comm_create(const CommOptions *o, Comm **out, Err *e);
+void comm_free(Comm *c); /* ends MPI when comm_create started it */
+
+/* Local: what there is. */
+int comm_rank(const Comm *c);
+int comm_size(const Comm *c);
+int comm_host(const Comm *c);            /* number of this rank's host, 0 .. comm_hosts - 1, in order of lowest rank */
+int comm_hosts(const Comm *c);
+int comm_local_rank(const Comm *c);      /* among the ranks of this host */
+int comm_local_size(const Comm *c);
+const char *comm_host_name(const Comm *c, int rank); /* of any rank */
+
+/* For reductions and bf16 (may be NULL at creation time; set before the first allreduce): all ranks the same. Local. */
+void comm_set_kernels(Comm *c, const Kernels *k);
+
+/* x[n] = sum over ranks, in place. Order: ((r0 + r1) + r2) ... inside a host, hosts likewise in order. `exact` keeps
+ * fp32 between hosts whatever the wire. */
+int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e);
+/* Rank r gives n_bytes[r] bytes (known to all); all get them, concatenated in rank order, in `out`. */
+int comm_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e);
+/* `n` bytes from rank 0 to all. Waiting ranks spin for a bounded time, then sleep: a wait here may last for hours. */
+int comm_broadcast(Comm *c, void *data, size_t n, Err *e);
+int comm_barrier(Comm *c, Err *e);
+
+/* Failure agreement: a rank that failed passes its Err and `failed` = true. Returns 0 when no rank failed; else -1 on
+ * every rank, with the message of the lowest failing rank in *e on all ("rank 2 on host b: ..."; just the message in a
+ * job of 1 rank, or when all ranks failed with the same words). */
+int comm_agree(Comm *c, bool failed, const Err *mine, Err *e);
+/* All ranks must pass the same value; -1 on all with `what` and the ranks that differ from rank 0. */
+int comm_same(Comm *c, uint64_t value, const char *what, Err *e);
+/* The minimum over ranks of an integer. */
+int comm_min(Comm *c, int64_t value, int64_t *out, Err *e);
+
+/* Bytes this rank has sent or written for others since the start. Local. */
+typedef struct CommStats {
+    uint64_t calls, shared_bytes, network_bytes;
+    uint64_t wait_ns; /* time spent waiting for others */
+} CommStats;
+CommStats comm_stats(const Comm *c);
+
+/* A failure in the middle of a step, that cannot be agreed: prints nothing, ends this process with status 1 after
+ * telling MPI to end the job. Does not return. */
+_Noreturn void comm_abort(Comm *c);

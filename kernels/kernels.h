@@ -1,0 +1,160 @@
+/* One table of functions per ISA. `ref` (kernels/ref.c) defines every result, bit for bit; the others must equal it.
+ *
+ * The float arithmetic is fixed so that a row's result does not depend on the ISA, the number of threads, or the rows
+ * beside it: products and sums are IEEE fp32 in the order written here, fused multiply-adds (fmaf) exactly where
+ * written, sums over a row run in 16 virtual lanes (element i goes to lane i % 16, in order; the row is padded with
+ * zeroes) joined by one tree: lane l += lane l + 8, then + 4, + 2, + 1. Nothing here is compiled with contraction.
+ *
+ * All functions are local, allocate nothing, and work on the given ranges only, so that threads can share the work.
+ */
+#pragma once
+
+#include "quant/qtype.h"
+
+enum {
+    PANEL = 16,     /* output columns of a packed weight panel */
+    ACT_GROUP = 32, /* activations that share a scale */
+    ACT_ROWS = 64,  /* rows in a block of quantised activations */
+    KV_BLOCK = 64,  /* positions in a block of the KV cache */
+};
+
+/* ---- weights ------------------------------------------------------------------------------------------------------
+ * W[n][k] in panels of 16 rows (columns of the output). A panel is contiguous:
+ *   Q4_0, Q4_1: for each group g of 32 along k: 256 bytes of codes, then 16 fp16 scales (32 bytes), then for Q4_1 16
+ *     fp16 minima (32 bytes). Codes: [4][16][4] bytes; byte [i][c][j] holds k = 32g + 8i + j in the low nibble and
+ *     k = 32g + 8i + 4 + j in the high one, of column c.
+ *   Q8_0: for each group: 512 bytes [8][16][4]: byte [i][c][j] = code + 128 (unsigned), k = 32g + 4i + j; then 16 fp16
+ *     scales.
+ *   F32, F16, BF16: [k][16] values.
+ * Columns past n in the last panel hold zero scales and codes (values). Bytes per weight equal the file's. */
+typedef struct PackedWeights {
+    QType type;
+    int64_t n, k;       /* k is a multiple of the type's group */
+    const uint8_t *data; /* [ceil(n/16)] panels of packed_panel_bytes; 64-byte aligned; not owned */
+} PackedWeights;
+
+static inline int64_t packed_panels(int64_t n) { return (n + PANEL - 1) / PANEL; }
+/* Bytes of one panel for k columns, or false on overflow or a type that is no weight. */
+bool packed_panel_bytes(QType t, int64_t k, size_t *out);
+/* Packs one panel from up to 16 rows as they stand in a file. rows[i] points at the blocks of row i (k values, already
+ * cut to the wanted column range, which starts and ends on a group); n_rows <= 16. `panel`: packed_panel_bytes. */
+void pack_panel(QType t, int64_t k, const void *const *rows, int n_rows, uint8_t *panel);
+/* Row n of the matrix back as k fp32 values, equal to qtype_dequantise of the file's row. */
+void unpack_row(const PackedWeights *w, int64_t n, float *out);
+
+/* ---- quantised activations ----------------------------------------------------------------------------------------
+ * m rows of k values, k a multiple of 32. Per row and group of 32: amax = max |x|; scale = amax / 127; code =
+ * rint(x * (127 / amax)) (0 when amax is 0; ties to even), so in [-127, 127]; sum = sum of the codes; scaled_sum =
+ * scale * (float)sum. A row with a non-finite value: scale NaN, codes 0, for the groups that hold one.
+ * Rows stand in blocks of 64 (the last has m % 64): entry (row r, group g) has index
+ *   i = 64 * b * (k/32) + g * rows_in_block + (r - 64 b),  b = r / 64;  codes at codes + 32 i. */
+typedef struct ActQ {
+    int64_t m, k;
+    int8_t *codes;     /* [m][k], in the order above */
+    float *scale;      /* [m][k/32] */
+    float *scaled_sum; /* [m][k/32] */
+    int32_t *sum;      /* [m][k/32] */
+} ActQ;
+
+/* Bytes of memory for an ActQ of m rows and k columns (64-byte aligned parts), and the struct laid over that memory. */
+size_t act_bytes(int64_t m, int64_t k);
+ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k);
+
+/* ---- epilogue of a matmul: y = acc; then + bias[column] when given; then + residual[row][column] when given --------*/
+typedef struct Epilogue {
+    const float *bias;     /* [n] or NULL */
+    const float *residual; /* [m][ld_residual] or NULL; may be y itself */
+    int64_t ld_residual;
+} Epilogue;
+
+/* ---- attention ------------------------------------------------------------------------------------------------------
+ * The KV cache of one layer is an array of blocks of 64 positions. A block, fp16 (round to nearest even):
+ *   K [kv_heads][head_dim][64], then V [kv_heads][64][head_dim].
+ * head_dim is a multiple of 16 up to 256. Position p of a sequence is slot p % 64 of block table[p / 64]. */
+typedef struct KvShape {
+    int kv_heads, head_dim;
+} KvShape;
+static inline size_t kv_block_bytes(KvShape s) { return (size_t)2 * 2 * KV_BLOCK * (size_t)s.kv_heads * (size_t)s.head_dim; }
+
+/* A run of rows of one sequence at consecutive positions, against one KV head and query heads [q_head0, q_head1) that
+ * share it. For each row t (0 <= t < n_rows) and head h, with position p = pos0 + t, over the blocks b that hold
+ * positions 0..p, in order:
+ *   s[j] = scale * dot(q, k_j): fmaf over d = 0 .. head_dim-1 from 0, then one multiplication by scale;
+ *   mb = max over the block's visible j; e[j] = kernel exp(s[j] - mb), 0 for positions > p; lb = the lane sum of e[0..64);
+ *   ob[d] = fmaf(e[j], v_j[d], .) over j = 0 .. 63 in order from 0 (invisible j skipped);
+ *   first block: M = mb, L = lb, O = ob; later: N = max(M, mb), a = exp(M - N), c = exp(mb - N),
+ *   L = fmaf(L, a, lb * c), O[d] = fmaf(O[d], a, ob[d] * c), M = N.
+ * out[t][h] = O / L (division). q and out: row t, head h at q + t*ldq + h*head_dim. */
+typedef struct AttnRun {
+    const float *q;
+    float *out;
+    int64_t ldq, ldo;
+    int q_head0, q_head1; /* local query heads */
+    int kv_head;          /* local KV head */
+    float scale;
+    KvShape shape;
+    const uint8_t *blocks;  /* the layer's cache: block i at blocks + i * kv_block_bytes */
+    const int32_t *table;   /* the sequence's blocks */
+    int64_t pos0, n_rows;   /* n_rows <= ATTN_ROWS */
+} AttnRun;
+enum { ATTN_ROWS = 16 };
+
+typedef struct Kernels {
+    const char *name; /* "ref", "avx2", "avx512vnni" */
+
+    /* Rows [row0, row1) of x (row r at x + r*ldx, a->k values) into `a` (a->m rows in all). */
+    void (*quantise)(const float *x, int64_t ldx, int64_t row0, int64_t row1, ActQ *a);
+
+    /* One row: s = lane sum of fmaf(x, x, .); r = 1 / sqrtf(s / n + eps); y = (x * r) * w. y may be x. */
+    void (*rmsnorm)(const float *x, const float *w, float eps, int64_t n, float *y);
+
+    /* y[r][c] = sum over groups g in order, from 0, for quantised weight types (QTypeInfo.quantised):
+     *   acc = fmaf((float)(dot(codes_w, codes_a) - zero_point * sum_a), d_w * d_a, acc);
+     *   with a minimum, then: acc = fmaf(min_w, scaled_sum_a, acc)
+     * then the epilogue. Row blocks of 64 [block0, block1) of `a`, panels [panel0, panel1). y: row r at y + r*ldy;
+     * only columns < w->n are written. */
+    void (*matmul_q)(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0, int64_t panel1,
+                     float *y, int64_t ldy, const Epilogue *ep);
+
+    /* The same for F32, F16, BF16 weights (widened exactly): acc = fmaf(w, x, acc) over k in order, from 0; rows
+     * [row0, row1) of x. */
+    void (*matmul_f)(const PackedWeights *w, const float *x, int64_t ldx, int64_t row0, int64_t row1, int64_t panel0,
+                     int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
+
+    /* y = silu(gate) * up, element-wise over n: silu(g) = g / (1 + exp(-g)). y may be gate or up. */
+    void (*silu_mul)(const float *gate, const float *up, int64_t n, float *y);
+    void (*relu)(const float *x, int64_t n, float *y);                 /* max(x, 0); NaN -> NaN */
+    void (*add)(const float *a, const float *b, int64_t n, float *y);  /* y may be a or b */
+
+    /* In place on n_heads heads of one row: pairs (x0, x1) -> (x0*c - x1*s, x0*s + x1*c), each as
+     * fmaf(x0, c, -(x1 * s)) and fmaf(x0, s, x1 * c). cs: [rope_dim/2][2] cosine, sine. Pairs are (2i, 2i+1), or
+     * (i, i + rope_dim/2) when neox. Dimensions >= rope_dim are left alone. */
+    void (*rope)(float *x, int n_heads, int head_dim, int rope_dim, bool neox, const float *cs);
+
+    /* One position's keys and values, [kv_heads][head_dim] each, into slot 0..63 of a block. */
+    void (*kv_store)(uint8_t *block, KvShape s, int slot, const float *k, const float *v);
+    void (*attention)(const AttnRun *run);
+
+    /* Over n logits: *max, and *sum = lane sum of exp(x - max). NaN if any is NaN. */
+    void (*logsumexp)(const float *x, int64_t n, float *max, float *sum);
+    /* The k largest of n (k <= n), descending, equal values by lower index first. ids are offsets into x + id0. */
+    void (*topk)(const float *x, int64_t n, int k, int32_t id0, int32_t *ids, float *values);
+
+    /* dst[i] = ((src[0][i] + src[1][i]) + src[2][i]) + ...; dst may be one of src. n_src >= 1. */
+    void (*sum)(const float *const *src, int n_src, int64_t n, float *dst);
+    void (*to_bf16)(const float *x, int64_t n, uint16_t *y);
+    void (*from_bf16)(const uint16_t *x, int64_t n, float *y);
+} Kernels;
+
+/* exp as all kernels compute it, the definition for the vector versions (kernels/ref.c): n = rint(x * log2e) after
+ * clamping x to [-87.33, 88.72]; r = fmaf(n, -ln2_hi, x), fmaf(n, -ln2_lo, r); a polynomial in r by fmaf; times 2^n.
+ * Below -87.33 the result is 0; NaN -> NaN. Relative error < 2e-7. */
+float kernel_exp(float x);
+
+/* The best table this CPU can run, or the one that `forced` names (NULL or "": best). Error when the name is unknown or
+ * the CPU cannot run it, listing those that it can. Local. */
+int kernels_select(const char *forced, const Kernels **out, Err *e);
+/* Tables this build has, in ascending order of preference; *n how many; `runnable` whether this CPU can. */
+const Kernels *kernels_at(int i, bool *runnable); /* NULL past the end */
+/* Index of a table in that order, to agree on the lowest over ranks. */
+int kernels_index(const Kernels *k);

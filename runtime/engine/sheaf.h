@@ -1,0 +1,174 @@
+/* Sheaf's public interface: one model over all the ranks that mpirun gives, on CPUs.
+ *
+ * Every rank makes the same calls to open things (they are collective: all ranks, same arguments, same order). Then rank
+ * 0 drives (sheaf_step and the calls marked "rank 0"), and every other rank sits in sheaf_follow until rank 0 ends the
+ * session. In a job of one rank there is nothing to follow.
+ *
+ * A function that can fail returns 0, or -1 with one line in `err`. A failure of any rank in a collective call is
+ * returned on all of them with the same message. Not thread-safe: one thread of a process calls this interface.
+ */
+#ifndef SHEAF_H
+#define SHEAF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct SheafErr {
+    char msg[512];
+} SheafErr;
+
+typedef struct SheafRuntime SheafRuntime; /* the ranks, threads, CPU */
+typedef struct SheafModel SheafModel;     /* a file: what it says, its tokenizer; no weights */
+typedef struct SheafSession SheafSession; /* weights in memory, compiled steps, KV cache */
+
+const char *sheaf_version(void);
+
+/* ---- the ranks --------------------------------------------------------------------------------------------------- */
+typedef struct SheafRuntimeOptions {
+    int threads;           /* per rank; 0: the physical cores this rank may use, shared out among the host's ranks */
+    bool pin;              /* pin threads to cores */
+    bool each_rank_a_host; /* network path between all ranks */
+    bool check;            /* compare hashes over ranks after every collective */
+    const char *wire;      /* "f32" or "bf16" between hosts; NULL: f32 */
+    const char *isa;       /* force a lower instruction set ("ref", "avx2", "avx512vnni"); NULL or "": the best that all have */
+    const char *trace;     /* file for a Chrome trace, written by sheaf_runtime_close; NULL: none */
+} SheafRuntimeOptions;
+
+int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err); /* collective */
+int sheaf_runtime_close(SheafRuntime *rt, SheafErr *err);                               /* collective */
+int sheaf_rank(const SheafRuntime *rt);                                                 /* local */
+int sheaf_ranks(const SheafRuntime *rt);
+int sheaf_hosts(const SheafRuntime *rt);
+int sheaf_threads(const SheafRuntime *rt);
+const char *sheaf_isa(const SheafRuntime *rt);
+/* Agreement between ranks over a failure outside this library (collective): returns 0 when `failed` is false on all, else
+ * -1 everywhere with the lowest failing rank's `mine`. */
+int sheaf_agree(SheafRuntime *rt, bool failed, const SheafErr *mine, SheafErr *err);
+/* Ends the whole job at once, from any rank. Does not return. */
+_Noreturn void sheaf_abort(SheafRuntime *rt, int status);
+
+/* ---- a model file ------------------------------------------------------------------------------------------------ */
+int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, SheafErr *err); /* collective */
+void sheaf_model_close(SheafModel *m);                                                     /* local */
+
+typedef struct SheafTypeCount { /* how much of the file has which type */
+    const char *type;
+    int64_t tensors;
+    uint64_t bytes;
+} SheafTypeCount;
+
+typedef struct SheafModelInfo { /* strings live as long as the model; "" when the file does not say */
+    const char *format, *architecture, *name, *license, *size_label, *tokenizer, *pre_tokenizer, *chat_template;
+    uint64_t file_bytes, weight_bytes, parameters;
+    int64_t layers, width, ffn_width, heads, kv_heads, head_dim, vocabulary, context;
+    double rope_base;
+    int64_t tensors;
+    int n_types;
+    SheafTypeCount types[32];
+    uint64_t kv_bytes_per_token; /* all layers, fp16, over all ranks without replication */
+} SheafModelInfo;
+const SheafModelInfo *sheaf_model_info(const SheafModel *m); /* local */
+
+/* ---- tokens (local) ---------------------------------------------------------------------------------------------- */
+/* Text (any bytes; what is not UTF-8 is an error that names the offset) -> ids, malloc'ed into *ids, which the caller
+ * frees with free(). `special`: text like <|im_end|> becomes the special token. BOS is added where the model's flags
+ * say so and `bos` is true. */
+int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
+                   SheafErr *err);
+/* The bytes of one token (not always whole UTF-8 characters), into buf; returns their number, or the number needed when
+ * that is more than `cap`. Special tokens give their text when `special`, else nothing. */
+size_t sheaf_token_bytes(const SheafModel *m, int32_t id, bool special, char *buf, size_t cap);
+bool sheaf_token_ends(const SheafModel *m, int32_t id); /* end of text, end of turn */
+int32_t sheaf_token_bos(const SheafModel *m);           /* -1: the model has or wants none */
+
+/* ---- a plan (local, loads no weights) ---------------------------------------------------------------------------- */
+typedef struct SheafPlanRank {
+    int64_t heads, kv_heads, ffn_rows, vocab_rows;
+    uint64_t weight_bytes, kv_bytes, activation_bytes;
+} SheafPlanRank;
+typedef struct SheafPlan {
+    int ranks;
+    uint64_t hash;
+    SheafPlanRank *rank;                 /* [ranks] */
+    uint64_t wire_bytes_per_token;       /* bytes one rank gives to others for a token, over all collectives */
+    int64_t collectives_per_step;
+    uint64_t weight_bytes_total;         /* over all ranks; more than the file's where something is replicated */
+    const char *advice;                  /* one line when this rank count is a bad idea, else "" */
+} SheafPlan;
+/* For `ranks` ranks, a context of n_ctx tokens, whatever the job's own size. Free with sheaf_plan_free. */
+int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, SheafErr *err);
+void sheaf_plan_free(SheafPlan *p);
+
+/* ---- a session --------------------------------------------------------------------------------------------------- */
+typedef struct SheafSessionOptions {
+    int64_t n_ctx;     /* positions a sequence may have; 0: the smaller of 4096 and the model's own */
+    int64_t n_seqs;    /* sequences held at once; 0: 1 */
+    int64_t max_batch; /* tokens in one step at most; 0: 512 */
+    int64_t max_outputs; /* rows of a step that may want a result; 0: n_seqs */
+    bool logits;       /* whole rows of logits may be asked for */
+    void (*progress)(void *arg, uint64_t bytes_done, uint64_t bytes_total); /* rank 0, while loading; or NULL */
+    void *progress_arg;
+} SheafSessionOptions;
+
+int sheaf_session_open(SheafModel *m, const SheafSessionOptions *o, SheafSession **out, SheafErr *err); /* collective */
+void sheaf_session_close(SheafSession *s); /* rank 0 calls it to release the followers; each rank frees its own with it */
+int sheaf_follow(SheafSession *s, SheafErr *err); /* ranks > 0: executes steps until rank 0 closes the session */
+
+/* A token of a step. The tokens of a sequence come at consecutive positions, starting where the sequence ended. */
+typedef struct SheafToken {
+    int32_t id;
+    int32_t seq;    /* 0 .. n_seqs - 1 */
+    int32_t pos;
+    int32_t target; /* id whose logit is wanted after this token, or -1 */
+    bool output;    /* a result is wanted for this token */
+} SheafToken;
+
+enum { SHEAF_TOP = 64 };
+typedef struct SheafResult { /* for one output token, in the order of the batch */
+    double logsumexp;   /* of all logits */
+    float target_logit; /* of `target`, NaN when it was -1 */
+    int n_top;          /* largest logits, descending */
+    int32_t id[SHEAF_TOP];
+    float logit[SHEAF_TOP];
+} SheafResult;
+
+/* Rank 0: runs n tokens (1 .. max_batch) through the model; results[] has room for the tokens with `output`. `logits`,
+ * when not NULL, gets [outputs][vocabulary] (the session must have been opened for it). */
+int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult *results, float *logits, SheafErr *err);
+/* Rank 0: forgets the positions >= pos of a sequence (0: all of it), so that its blocks are free again. */
+int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err);
+
+typedef struct SheafSessionInfo {
+    double load_s;
+    uint64_t weight_bytes, weight_bytes_resident, weight_bytes_all_ranks; /* this rank's, measured, and the sum */
+    uint64_t kv_bytes, activation_bytes;
+    uint64_t plan_hash;
+    int64_t n_ctx, max_batch, n_seqs;
+} SheafSessionInfo;
+const SheafSessionInfo *sheaf_session_info(const SheafSession *s); /* local */
+
+/* ---- choosing the next token (local) ----------------------------------------------------------------------------- */
+typedef struct SheafSampling {
+    float temperature; /* 0: greedy */
+    int top_k;         /* 0: off */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    uint64_t seed;
+} SheafSampling;
+typedef struct SheafSampler SheafSampler; /* the random state */
+int sheaf_sampler_new(const SheafSampling *o, SheafSampler **out, SheafErr *err); /* refuses values out of range by name */
+void sheaf_sampler_free(SheafSampler *s);
+bool sheaf_sampler_wants_logits(const SheafSampler *s); /* more candidates than SHEAF_TOP may matter */
+/* From a result; `logits` [vocabulary] when sheaf_sampler_wants_logits. In the order top-k, top-p, min-p, temperature,
+ * as llama.cpp's default chain has them. */
+int32_t sheaf_sample(SheafSampler *s, const SheafResult *r, const float *logits, int64_t vocabulary);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
