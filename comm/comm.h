@@ -12,7 +12,7 @@ typedef enum Wire { WIRE_F32, WIRE_BF16 } Wire; /* what travels between hosts; i
 
 typedef struct CommOptions {
     bool each_rank_a_host; /* every rank counts as a host of its own: network path between all */
-    bool check;            /* after every collective compare a hash of the result over all ranks; differing is an error */
+    bool check; /* after every collective compare a hash of the result over all ranks; differing is an error */
     Wire wire;
 } CommOptions;
 
@@ -24,9 +24,9 @@ void comm_free(Comm *c); /* ends MPI when comm_create started it */
 /* Local: what there is. */
 int comm_rank(const Comm *c);
 int comm_size(const Comm *c);
-int comm_host(const Comm *c);            /* number of this rank's host, 0 .. comm_hosts - 1, in order of lowest rank */
+int comm_host(const Comm *c); /* number of this rank's host, 0 .. comm_hosts - 1, in order of lowest rank */
 int comm_hosts(const Comm *c);
-int comm_local_rank(const Comm *c);      /* among the ranks of this host */
+int comm_local_rank(const Comm *c); /* among the ranks of this host */
 int comm_local_size(const Comm *c);
 const char *comm_host_name(const Comm *c, int rank); /* of any rank */
 

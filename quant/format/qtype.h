@@ -17,13 +17,13 @@ typedef enum QType {
 
 typedef struct QTypeInfo {
     const char *name;
-    int gguf_id;         /* ggml_type in a GGUF file, -1: never in a file */
-    int bits;            /* per code */
-    int group;           /* values that share a scale; 1: not quantised */
-    int block_bytes;     /* bytes of one group in a file (1 value when group is 1) */
-    int zero_point;      /* subtracted from the unsigned code: 8 for Q4_0, 0 otherwise */
-    bool has_min;        /* a minimum per group is added: w = scale * code + min */
-    bool quantised;      /* multiplied with QT_A8 activations by integer dot products; else with fp32 ones */
+    int gguf_id;     /* ggml_type in a GGUF file, -1: never in a file */
+    int bits;        /* per code */
+    int group;       /* values that share a scale; 1: not quantised */
+    int block_bytes; /* bytes of one group in a file (1 value when group is 1) */
+    int zero_point;  /* subtracted from the unsigned code: 8 for Q4_0, 0 otherwise */
+    bool has_min;    /* a minimum per group is added: w = scale * code + min */
+    bool quantised;  /* multiplied with QT_A8 activations by integer dot products; else with fp32 ones */
 } QTypeInfo;
 
 const QTypeInfo *qtype_info(QType t);
@@ -44,7 +44,10 @@ void qtype_quantise(QType t, const float *x, int64_t n, void *blocks);
 float f16_to_f32(uint16_t h); /* exact, subnormals and NaN included */
 uint16_t f32_to_f16(float f); /* round to nearest even, overflow to infinity */
 static inline float bf16_to_f32(uint16_t h) {
-    union { uint32_t u; float f; } v = {.u = (uint32_t)h << 16};
+    union {
+        uint32_t u;
+        float f;
+    } v = {.u = (uint32_t)h << 16};
     return v.f;
 }
 uint16_t f32_to_bf16(float f); /* round to nearest even; NaN stays NaN */

@@ -4,9 +4,9 @@
 #include "base/err.h"
 
 typedef struct Arena {
-    uint8_t *base;        /* 2 MB aligned; owned; anonymous memory, zero until written */
+    uint8_t *base;         /* 2 MB aligned; owned; anonymous memory, zero until written */
     size_t capacity, used; /* bytes */
-    int node;             /* the NUMA node it is bound to, or -1 */
+    int node;              /* the NUMA node it is bound to, or -1 */
 } Arena;
 
 /* Maps `bytes` (rounded up to 2 MB), asks for 2 MB pages, binds to `node` (-1: no binding) before the first touch;

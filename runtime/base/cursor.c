@@ -5,7 +5,8 @@
 
 int cursor_bytes(Cursor *c, uint64_t n, const uint8_t **out, Err *e) {
     if (n > cursor_left(c))
-        return err_set(e, "%s: ends at byte %zu, but %" PRIu64 " bytes are wanted at offset %zu", c->name, c->size, n, c->pos);
+        return err_set(e, "%s: ends at byte %zu, but %" PRIu64 " bytes are wanted at offset %zu", c->name, c->size, n,
+                       c->pos);
     *out = c->base + c->pos;
     c->pos += (size_t)n;
     return 0;

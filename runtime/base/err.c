@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int err_set(Err *e, const char *fmt, ...) {
+int(err_set)(Err *e, const char *fmt, ...) {
     if (!e) return -1;
     va_list ap;
     va_start(ap, fmt);
@@ -13,7 +13,7 @@ int err_set(Err *e, const char *fmt, ...) {
     return -1;
 }
 
-int err_context(Err *e, const char *fmt, ...) {
+int(err_context)(Err *e, const char *fmt, ...) {
     if (!e) return -1;
     char before[sizeof e->msg];
     memcpy(before, e->msg, sizeof before);
@@ -25,7 +25,7 @@ int err_context(Err *e, const char *fmt, ...) {
     return -1;
 }
 
-int err_errno(Err *e, const char *fmt, ...) {
+int(err_errno)(Err *e, const char *fmt, ...) {
     if (!e) return -1;
     int saved = errno;
     va_list ap;

@@ -17,6 +17,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* the library hides everything that is not declared here */
 
 typedef struct SheafErr {
     char msg[512];
@@ -168,6 +169,7 @@ bool sheaf_sampler_wants_logits(const SheafSampler *s); /* more candidates than 
  * as llama.cpp's default chain has them. */
 int32_t sheaf_sample(SheafSampler *s, const SheafResult *r, const float *logits, int64_t vocabulary);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

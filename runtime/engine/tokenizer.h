@@ -16,10 +16,12 @@ int64_t tokenizer_size(const Tokenizer *t); /* ids are 0 .. size-1 */
 int32_t tokenizer_bos(const Tokenizer *t);  /* -1: none, or the model's flags say not to add it */
 bool tokenizer_ends(const Tokenizer *t, int32_t id); /* end of text, of turn */
 
-/* UTF-8 text -> ids appended to a malloc'ed array (*ids, caller frees). Invalid UTF-8 is an error naming the byte offset.
- * `special`: the text of control and user-defined tokens becomes those tokens (user-defined ones always do, as in
- * llama.cpp). `bos`: add it when the model's flags say so. */
+/* UTF-8 text -> ids in a new malloc'ed array (*ids, caller frees; never NULL on success). Invalid UTF-8 is an error naming
+ * the byte offset. `special`: the text of control and unknown tokens becomes those tokens (that of user-defined ones
+ * always does), the longest token first, as in llama.cpp. `bos`: put BOS before and EOS after where the model's flags say
+ * so. A byte for which the vocabulary has no token (SmolLM2 lacks U+0004, for one) is left out, as llama.cpp and Hugging
+ * Face's tokenizers do. */
 int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n, Err *e);
-/* Bytes of one token into buf; returns their number (or the number needed if > cap). Control tokens: their text when
- * `special`, else nothing. An id out of range gives 0. */
+/* Bytes of one token into buf; returns their number (or the number needed if > cap). Control and unknown tokens: their
+ * text when `special`, else nothing. Unused tokens and ids out of range give 0. */
 size_t tokenizer_bytes(const Tokenizer *t, int32_t id, bool special, char *buf, size_t cap);

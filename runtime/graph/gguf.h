@@ -44,8 +44,8 @@ typedef struct GgufTensor {
 
 typedef struct Gguf Gguf;
 
-/* Maps the file and reads the header, checking every count, length, offset, alignment, duplicate name and key. Errors
- * name file, offset and tensor or key. The caller owns *out. Local. */
+/* Maps the file's header and reads it, checking every count, length, offset, alignment, duplicate name and key, and that
+ * no two tensors overlap. Errors name file, offset and tensor or key. The caller owns *out. Local. */
 int gguf_open(const char *path, Gguf **out, Err *e);
 /* The same from memory that stays valid (tests, fuzzing); `file_bytes` is the size the file would have. */
 int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const char *name, Gguf **out, Err *e);
@@ -62,7 +62,8 @@ const GgufTensor *gguf_tensor_at(const Gguf *g, size_t i);
 const GgufTensor *gguf_tensor(const Gguf *g, const char *name); /* NULL: not there; by hash, fast */
 
 /* Typed access. `required`: a missing key is an error naming key and file; otherwise *out keeps what it had. A value of
- * another type, or out of range, is always an error. Integers of any width and sign are accepted. */
+ * another type, out of range or not finite is always an error. Integers of any width and sign are accepted, floats of
+ * both widths; in arrays too: `element` GGUF_I32 asks for whole numbers, GGUF_F32 for floats. */
 int gguf_get_i64(const Gguf *g, const char *key, bool required, int64_t min, int64_t max, int64_t *out, Err *e);
 int gguf_get_f64(const Gguf *g, const char *key, bool required, double *out, Err *e);
 int gguf_get_bool(const Gguf *g, const char *key, bool required, bool *out, Err *e);
@@ -71,3 +72,9 @@ int gguf_get_array(const Gguf *g, const char *key, bool required, GgufType eleme
 /* Element i of an array of whole numbers (any width), or of floats. */
 int64_t gguf_array_i64(const GgufValue *a, uint64_t i);
 double gguf_array_f64(const GgufValue *a, uint64_t i);
+
+/* A name from a file made fit to stand in an error: at most 64 bytes, what is not printable ASCII replaced by '?'. */
+typedef struct GgufPrintable {
+    char text[72];
+} GgufPrintable;
+GgufPrintable gguf_printable(GgufString s);

@@ -23,7 +23,7 @@ import struct
 import subprocess
 
 SEPARATOR = b"\n__ggml_vocab_test__\n"
-SMALL_TEXT = 3000
+SMALL_TEXT = 3450
 
 MORE = [
     # Contractions, also where they look like one only.

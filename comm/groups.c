@@ -1,0 +1,221 @@
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "internal.h"
+#include "mpi_util.h"
+
+/* ---- plain versions of the kernels, until comm_set_kernels --------------------------------------------------------*/
+
+static void plain_sum(const float *const *src, int n_src, int64_t n, float *dst) {
+    for (int64_t i = 0; i < n; i++) {
+        float sum = src[0][i];
+        for (int q = 1; q < n_src; q++) sum += src[q][i];
+        dst[i] = sum;
+    }
+}
+static void plain_to_bf16(const float *x, int64_t n, uint16_t *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = f32_to_bf16(x[i]);
+}
+static void plain_from_bf16(const uint16_t *x, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = bf16_to_f32(x[i]);
+}
+
+void comm_set_kernels(Comm *c, const Kernels *k) {
+    c->ops = (Ops){plain_sum, plain_to_bf16, plain_from_bf16};
+    if (k && k->sum) c->ops.sum = k->sum;
+    if (k && k->to_bf16) c->ops.to_bf16 = k->to_bf16;
+    if (k && k->from_bf16) c->ops.from_bf16 = k->from_bf16;
+}
+
+/* ---- starting -----------------------------------------------------------------------------------------------------*/
+
+/* Whether a launcher that speaks to MPI started this process. (SLURM_PROCID says nothing: it is set in a batch script's
+ * own shell too.) */
+static bool launched(void) {
+    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (getenv(signs[i])) return true;
+    return false;
+}
+
+static int start_mpi(Comm *c, Err *e) {
+    int initialized, finalized, provided;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized) return err_set(e, "MPI has ended in this process and cannot start again");
+    if (!initialized) {
+        /* Only the few blocking calls of start-up spin inside MPI; where ranks share a core, this lets them pass. */
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+        if (mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", e)) return -1;
+        c->owns_mpi = true;
+        if (provided < MPI_THREAD_FUNNELED) return err_set(e, "this MPI does not allow threads beside it");
+    }
+    if (mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &c->world), "MPI_Comm_dup", e)) return -1;
+    MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN); /* inherited by what is split from it */
+    MPI_Comm_rank(c->world, &c->rank);
+    MPI_Comm_size(c->world, &c->size);
+    return 0;
+}
+
+static int allocate(Comm *c, Err *e) {
+    size_t n = (size_t)c->size;
+    c->names = calloc(n, sizeof *c->names);
+    c->host_of = calloc(n, sizeof *c->host_of);
+    c->local_of = calloc(n, sizeof *c->local_of);
+    c->ranks = calloc(n, sizeof *c->ranks);
+    c->sizes = calloc(n, sizeof *c->sizes);
+    c->offset = calloc(n, sizeof *c->offset);
+    c->local_sizes = calloc(n, sizeof *c->local_sizes);
+    c->local_to = calloc(n, sizeof *c->local_to);
+    c->gathered = calloc(2 * n, sizeof *c->gathered);
+    bool all = c->names && c->host_of && c->local_of && c->ranks && c->sizes && c->offset && c->local_sizes &&
+               c->local_to && c->gathered;
+    return all ? 0 : err_set(e, "no memory for the tables of %d ranks", c->size);
+}
+
+static int find_names(Comm *c, Err *e) {
+    char name[COMM_NAME_BYTES] = "";
+    if (gethostname(name, sizeof name - 1)) strcpy(name, "unnamed");
+    if (c->world == MPI_COMM_NULL) {
+        memcpy(c->names[0], name, sizeof name);
+        return 0;
+    }
+    return mpi_ok(MPI_Allgather(name, sizeof name, MPI_CHAR, c->names, sizeof name, MPI_CHAR, c->world),
+                  "MPI_Allgather", e);
+}
+
+/* Fills host_of, local_of and the numbers from each rank's leader, the lowest rank of its host. */
+static void number_hosts(Comm *c, const int *leader) {
+    int *count = c->ranks; /* scratch for now: ranks of each host so far */
+    for (int r = 0; r < c->size; r++) {
+        if (leader[r] == r) c->host_of[r] = c->hosts++;
+        else c->host_of[r] = c->host_of[leader[r]];
+        c->local_of[r] = count[c->host_of[r]]++;
+    }
+    bool even = true;
+    for (int h = 1; h < c->hosts; h++) even = even && count[h] == count[0];
+    c->host = c->host_of[c->rank];
+    c->local_rank = c->local_of[c->rank];
+    c->local_size = count[c->host];
+    c->carriers = even ? c->local_size : 1;
+    for (int r = 0; r < c->size; r++)
+        if (c->host_of[r] == c->host) c->ranks[c->local_of[r]] = r;
+}
+
+static int find_hosts(Comm *c, bool each_alone, Err *e) {
+    int leader = c->rank, *leaders = calloc((size_t)c->size, sizeof *leaders);
+    if (mpi_agree(c->world, leaders ? 0 : err_set(e, "no memory for the tables of %d ranks", c->size), e)) {
+        free(leaders);
+        return -1;
+    }
+    int rc = 0;
+    if (!each_alone) {
+        rc = mpi_ok(MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &c->local),
+                    "MPI_Comm_split_type", e);
+        if (!rc) rc = mpi_ok(MPI_Bcast(&leader, 1, MPI_INT, 0, c->local), "MPI_Bcast", e);
+    }
+    if (!rc) rc = mpi_ok(MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, c->world), "MPI_Allgather", e);
+    if (!rc) number_hosts(c, leaders);
+    free(leaders);
+    if (rc || c->hosts == 1) return rc;
+    int carrier = c->local_rank < c->carriers;
+    return mpi_ok(MPI_Comm_split(c->world, carrier ? c->local_rank : MPI_UNDEFINED, c->host, &c->peers),
+                  "MPI_Comm_split", e);
+}
+
+/* The memory of each host, then the buffers between hosts: a failure anywhere is everyone's. */
+static int connect_ranks(Comm *c, Wire wire, Err *e) {
+    int rc = 0;
+    if (c->local_size > 1 && (rc = shared_create(c->local, SEGMENT_ANY, &c->ops, &c->stats, &c->shared, e)))
+        err_context(e, "shared memory on host %s", c->names[c->rank]);
+    if (mpi_agree(c->world, rc, e)) return -1;
+    uint64_t piece = c->shared ? shared_piece_bytes(c->shared) : 1u << 20, lowest;
+    if (mpi_ok(MPI_Allreduce(&piece, &lowest, 1, MPI_UINT64_T, MPI_MIN, c->world), "MPI_Allreduce", e)) return -1;
+    c->piece_bytes = lowest;
+    if (c->shared) shared_limit_piece(c->shared, c->piece_bytes);
+    if (c->peers != MPI_COMM_NULL)
+        rc = network_create(c->peers, wire, c->piece_bytes, c->size, &c->ops, &c->stats, &c->network, e);
+    return mpi_agree(c->world, rc, e);
+}
+
+static int create(Comm *c, const CommOptions *o, Err *e) {
+    int initialized;
+    MPI_Initialized(&initialized);
+    comm_set_kernels(c, NULL);
+    c->check = o->check;
+    if (!initialized && !launched()) {
+        c->size = 1;
+        if (allocate(c, e) || find_names(c, e)) return -1;
+        number_hosts(c, &c->rank);
+        return 0;
+    }
+    if (start_mpi(c, e) || mpi_agree(c->world, allocate(c, e), e) || find_names(c, e)) return -1;
+    if (find_hosts(c, o->each_rank_a_host, e)) return -1;
+    return connect_ranks(c, o->wire, e);
+}
+
+int comm_create(const CommOptions *o, Comm **out, Err *e) {
+    Err own;
+    Comm *c = calloc(1, sizeof *c);
+    if (!e) e = &own;
+    if (!c) return err_set(e, "no memory for the communicator");
+    c->world = c->local = c->peers = MPI_COMM_NULL;
+    if (create(c, o, e)) {
+        comm_free(c);
+        return -1;
+    }
+    *out = c;
+    return 0;
+}
+
+void comm_free(Comm *c) {
+    if (!c) return;
+    shared_free(c->shared);
+    network_free(c->network);
+    MPI_Comm *groups[] = {&c->peers, &c->local, &c->world};
+    for (size_t i = 0; i < 3; i++)
+        if (*groups[i] != MPI_COMM_NULL) MPI_Comm_free(groups[i]);
+    if (c->owns_mpi) MPI_Finalize();
+    free(c->names);
+    free(c->host_of);
+    free(c->local_of);
+    free(c->ranks);
+    free(c->sizes);
+    free(c->offset);
+    free(c->local_sizes);
+    free(c->local_to);
+    free(c->gathered);
+    free(c);
+}
+
+/* ---- what there is ------------------------------------------------------------------------------------------------*/
+
+int comm_rank(const Comm *c) { return c->rank; }
+int comm_size(const Comm *c) { return c->size; }
+int comm_host(const Comm *c) { return c->host; }
+int comm_hosts(const Comm *c) { return c->hosts; }
+int comm_local_rank(const Comm *c) { return c->local_rank; }
+int comm_local_size(const Comm *c) { return c->local_size; }
+const char *comm_host_name(const Comm *c, int rank) { return c->names[rank]; }
+CommStats comm_stats(const Comm *c) { return c->stats; }
+
+/* ---- the end ------------------------------------------------------------------------------------------------------*/
+
+static void end_now(int signal_number) {
+    (void)signal_number;
+    _exit(1);
+}
+
+_Noreturn void comm_abort(Comm *c) {
+    enum { SECONDS = 5 };
+    if (c && c->shared) shared_tell_aborted(c->shared);
+    if (c && c->world != MPI_COMM_NULL) {
+        /* MPI_Abort talks to the launcher and may hang when that is what broke. */
+        signal(SIGALRM, end_now);
+        alarm(SECONDS);
+        MPI_Abort(c->world, 1);
+    }
+    _exit(1);
+}

@@ -1,0 +1,230 @@
+#include "network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi_util.h"
+
+enum {
+    /* Up to this many bytes on the wire everyone sends everything to everyone (one latency); above, with more than two
+     * hosts, reduce-scatter and all-gather (two latencies, 2 (H-1)/H vectors in place of H-1). */
+    ONE_SHOT_BYTES = 16384,
+    MESSAGE_BYTES = 4 << 20, /* longer data are cut */
+    BLOCK = 1024,            /* values decoded at a time, so that the decoded ones stay in the L1 or L2 cache */
+    TAG_SUM = 1,
+    TAG_SHARE,
+    TAG_BROADCAST,
+    TAG_BARRIER,
+    TAG_GATHER, /* + rank */
+};
+
+struct Network {
+    MPI_Comm peers;
+    int host, hosts, n_ranks;
+    Wire wire;
+    MPI_Request *requests; /* n_requests are begun; room for an allgather's */
+    int n_requests;
+    uint8_t *send, *receive; /* wire bytes of what this host sends, and of what it receives */
+    float *decoded;          /* [hosts][BLOCK] */
+    const float **src;       /* [hosts] */
+    const Ops *ops;
+    CommStats *stats;
+};
+
+int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, const Ops *ops, CommStats *stats,
+                   Network **out, Err *e) {
+    Network *w = calloc(1, sizeof *w);
+    if (!w) return err_set(e, "no memory for the network's state");
+    w->peers = peers;
+    w->n_ranks = n_ranks;
+    w->wire = wire;
+    w->ops = ops;
+    w->stats = stats;
+    MPI_Comm_rank(peers, &w->host);
+    MPI_Comm_size(peers, &w->hosts);
+    /* Received at once: everything from everyone in a one-shot sum, else two vectors at most. */
+    size_t hosts = (size_t)w->hosts, room = 2 * piece_bytes + hosts * (ONE_SHOT_BYTES + 256);
+    w->requests = calloc((size_t)n_ranks * hosts + 2 * hosts, sizeof(MPI_Request));
+    w->send = malloc(piece_bytes);
+    w->receive = malloc(room);
+    w->decoded = malloc(hosts * BLOCK * sizeof(float));
+    w->src = calloc(hosts, sizeof *w->src);
+    if (w->requests && w->send && w->receive && w->decoded && w->src) {
+        *out = w;
+        return 0;
+    }
+    network_free(w);
+    return err_set(e, "no memory for the network's buffers (%zu bytes)", room + piece_bytes);
+}
+
+void network_free(Network *w) {
+    if (!w) return;
+    free(w->requests);
+    free(w->send);
+    free(w->receive);
+    free(w->decoded);
+    free(w->src);
+    free(w);
+}
+
+/* ---- messages: begun one by one, finished all together
+ * --------------------------------------------------------------*/
+
+static int send_to(Network *w, int host, int tag, const void *data, size_t bytes, Err *e) {
+    MPI_Request *r = &w->requests[w->n_requests++];
+    w->stats->network_bytes += bytes;
+    return mpi_ok(MPI_Isend(data, (int)bytes, MPI_BYTE, host, tag, w->peers, r), "sending to another host", e);
+}
+
+static int receive_from(Network *w, int host, int tag, void *data, size_t bytes, Err *e) {
+    MPI_Request *r = &w->requests[w->n_requests++];
+    return mpi_ok(MPI_Irecv(data, (int)bytes, MPI_BYTE, host, tag, w->peers, r), "receiving from another host", e);
+}
+
+static int finish(Network *w, Err *e) {
+    int n = w->n_requests;
+    w->n_requests = 0;
+    return mpi_wait(w->requests, n, &w->stats->wait_ns, e);
+}
+
+/* ---- the sum
+ * --------------------------------------------------------------------------------------------------------*/
+
+/* One sum's wire: bf16 or fp32, and bytes per value. */
+typedef struct Format {
+    bool bf16;
+    size_t size;
+} Format;
+
+/* n values as the wire carries them: *out is x itself, or an encoded copy in w->send from value `at` on. */
+static const uint8_t *encode(Network *w, Format f, const float *x, size_t at, size_t n) {
+    if (!f.bf16) return (const uint8_t *)x;
+    uint16_t *to = (uint16_t *)w->send + at;
+    w->ops->to_bf16(x, (int64_t)n, to);
+    return (const uint8_t *)to;
+}
+
+static const uint8_t *received(const Network *w, int host, size_t stride) { return w->receive + (size_t)host * stride; }
+
+/* x[n] = sum in host order of what the wire said: `own` for this host, the received for the others. */
+static void combine(Network *w, Format f, const uint8_t *own, size_t stride, size_t n, float *x) {
+    for (size_t i = 0; i < n; i += BLOCK) {
+        size_t m = n - i < BLOCK ? n - i : BLOCK;
+        for (int h = 0; h < w->hosts; h++) {
+            const uint8_t *wire = (h == w->host ? own : received(w, h, stride)) + i * f.size;
+            w->src[h] = (const float *)wire;
+            if (!f.bf16) continue;
+            float *to = w->decoded + (size_t)h * BLOCK;
+            w->ops->from_bf16((const uint16_t *)wire, (int64_t)m, to);
+            w->src[h] = to;
+        }
+        w->ops->sum(w->src, w->hosts, (int64_t)m, x + i);
+        if (!f.bf16 || w->hosts == 2) continue;
+        /* The two-shot sum sends its result rounded; the one-shot one rounds too, or a value would depend on how many
+         * stand beside it in the vector. */
+        uint16_t rounded[BLOCK];
+        w->ops->to_bf16(x + i, (int64_t)m, rounded);
+        w->ops->from_bf16(rounded, (int64_t)m, x + i);
+    }
+}
+
+static int sum_one_shot(Network *w, Format f, float *x, size_t n, Err *e) {
+    size_t bytes = n * f.size, stride = round_up(bytes, 64);
+    const uint8_t *own = encode(w, f, x, 0, n);
+    for (int i = 1; i < w->hosts; i++) {
+        int from = (w->host - i + w->hosts) % w->hosts;
+        if (receive_from(w, from, TAG_SUM, w->receive + (size_t)from * stride, bytes, e)) return -1;
+    }
+    for (int i = 1; i < w->hosts; i++)
+        if (send_to(w, (w->host + i) % w->hosts, TAG_SUM, own, bytes, e)) return -1;
+    if (finish(w, e)) return -1;
+    combine(w, f, own, stride, n, x);
+    return 0;
+}
+
+/* Every host sums one slice and sends the result to all. */
+static int sum_two_shot(Network *w, Format f, float *x, size_t n, Err *e) {
+    size_t begin, end, b, t;
+    slice_range(n, w->hosts, w->host, &begin, &end);
+    size_t mine = end - begin, stride = round_up(mine * f.size, 64);
+    const uint8_t *wire = encode(w, f, x, 0, n);
+    for (int i = 1; i < w->hosts; i++) {
+        int from = (w->host - i + w->hosts) % w->hosts;
+        if (mine && receive_from(w, from, TAG_SUM, w->receive + (size_t)from * stride, mine * f.size, e)) return -1;
+    }
+    for (int i = 1; i < w->hosts; i++) {
+        int to = (w->host + i) % w->hosts;
+        slice_range(n, w->hosts, to, &b, &t);
+        if (t > b && send_to(w, to, TAG_SUM, wire + b * f.size, (t - b) * f.size, e)) return -1;
+    }
+    if (finish(w, e)) return -1;
+    combine(w, f, wire + begin * f.size, stride, mine, x + begin);
+
+    /* x[begin, end) is a bf16 value already where that is the wire: encoding it again is exact. */
+    const uint8_t *result = encode(w, f, x + begin, begin, mine);
+    uint8_t *all = f.bf16 ? w->receive : (uint8_t *)x;
+    for (int i = 1; i < w->hosts; i++) {
+        int from = (w->host - i + w->hosts) % w->hosts;
+        slice_range(n, w->hosts, from, &b, &t);
+        if (t > b && receive_from(w, from, TAG_SHARE, all + b * f.size, (t - b) * f.size, e)) return -1;
+    }
+    for (int i = 1; i < w->hosts; i++)
+        if (mine && send_to(w, (w->host + i) % w->hosts, TAG_SHARE, result, mine * f.size, e)) return -1;
+    if (finish(w, e)) return -1;
+    if (!f.bf16) return 0;
+    w->ops->from_bf16((const uint16_t *)all, (int64_t)begin, x);
+    w->ops->from_bf16((const uint16_t *)all + end, (int64_t)(n - end), x + end);
+    return 0;
+}
+
+int network_sum(Network *w, float *x, size_t n, bool exact, Err *e) {
+    bool bf16 = w->wire == WIRE_BF16 && !exact;
+    Format f = {bf16, bf16 ? sizeof(uint16_t) : sizeof(float)};
+    bool one_shot = w->hosts == 2 || n * f.size <= ONE_SHOT_BYTES;
+    return one_shot ? sum_one_shot(w, f, x, n, e) : sum_two_shot(w, f, x, n, e);
+}
+
+/* ---- the others
+ * -----------------------------------------------------------------------------------------------------*/
+
+int network_broadcast(Network *w, void *data, size_t n, Err *e) {
+    for (size_t at = 0; at < n; at += MESSAGE_BYTES) {
+        size_t m = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
+        uint8_t *p = (uint8_t *)data + at;
+        if (w->host && receive_from(w, 0, TAG_BROADCAST, p, m, e)) return -1;
+        for (int h = 1; h < w->hosts && !w->host; h++)
+            if (send_to(w, h, TAG_BROADCAST, p, m, e)) return -1;
+        if (finish(w, e)) return -1;
+    }
+    return 0;
+}
+
+/* The part of every rank's data that begins `at` bytes into it. */
+static int allgather_part(Network *w, size_t n, size_t at, int rank, int owner, uint8_t *data, Err *e) {
+    size_t m = n <= at ? 0 : n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
+    if (!m) return 0;
+    if (owner != w->host) return receive_from(w, owner, TAG_GATHER + rank, data + at, m, e);
+    for (int i = 1; i < w->hosts; i++)
+        if (send_to(w, (w->host + i) % w->hosts, TAG_GATHER + rank, data + at, m, e)) return -1;
+    return 0;
+}
+
+int network_allgather(Network *w, const size_t *n_bytes, const size_t *offset, const int *host_of, uint8_t *out,
+                      Err *e) {
+    size_t most = 0;
+    for (int r = 0; r < w->n_ranks; r++) most = n_bytes[r] > most ? n_bytes[r] : most;
+    for (size_t at = 0; at < most; at += MESSAGE_BYTES) {
+        for (int r = 0; r < w->n_ranks; r++)
+            if (allgather_part(w, n_bytes[r], at, r, host_of[r], out + offset[r], e)) return -1;
+        if (finish(w, e)) return -1;
+    }
+    return 0;
+}
+
+int network_barrier(Network *w, Err *e) {
+    for (int h = 0; h < w->hosts; h++)
+        if (h != w->host && receive_from(w, h, TAG_BARRIER, NULL, 0, e)) return -1;
+    for (int h = 0; h < w->hosts; h++)
+        if (h != w->host && send_to(w, h, TAG_BARRIER, NULL, 0, e)) return -1;
+    return finish(w, e);
+}

@@ -1,0 +1,325 @@
+/* The definition of every kernel, in plain C: what kernels.h says, as directly as possible. The other tables must equal
+ * it bit for bit (NaNs aside: their sign and payload are not defined), and run where they cannot. */
+#include "kernels/table.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- shared pieces -------------------------------------------------------------------------------------------------*/
+
+enum { LANES = 16 };
+
+static float join_lanes(float lanes[LANES]) {
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lanes[l] += lanes[l + half];
+    return lanes[0];
+}
+
+static uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static float bits_float(uint32_t u) {
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static uint16_t load_u16(const uint8_t *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return h;
+}
+
+static void store_u16(uint8_t *p, uint16_t h) { memcpy(p, &h, sizeof h); }
+
+float kernel_exp(float x) {
+    if (isnan(x)) return x;
+    if (x < EXP_MIN) return 0.0f;
+    x = x > EXP_MAX ? EXP_MAX : x;
+    float n = rintf(x * EXP_LOG2E);
+    float r = fmaf(n, -EXP_LN2_LO, fmaf(n, -EXP_LN2_HI, x));
+    float p = EXP_C6;
+    p = fmaf(p, r, EXP_C5);
+    p = fmaf(p, r, EXP_C4);
+    p = fmaf(p, r, EXP_C3);
+    p = fmaf(p, r, EXP_C2);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    /* Times 2^n by adding to the exponent field: within the clamps the result is a normal number. */
+    return bits_float(float_bits(p) + ((uint32_t)(int32_t)n << 23));
+}
+
+/* ---- rows ----------------------------------------------------------------------------------------------------------*/
+
+static void quantise_group(const float *x, int8_t *codes, float *scale, float *scaled_sum, int32_t *sum) {
+    float amax = 0.0f;
+    bool finite = true;
+    for (int i = 0; i < ACT_GROUP; i++) {
+        finite = finite && isfinite(x[i]);
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    }
+    float inverse = 127.0f / amax;
+    if (!finite || !isfinite(inverse)) inverse = 0.0f;
+    *sum = 0;
+    for (int i = 0; i < ACT_GROUP; i++) {
+        codes[i] = inverse == 0.0f ? 0 : (int8_t)lrintf(x[i] * inverse);
+        *sum += codes[i];
+    }
+    *scale = finite ? amax / 127.0f : NAN;
+    *scaled_sum = *scale * (float)*sum;
+}
+
+static void quantise(const float *x, int64_t ldx, int64_t row0, int64_t row1, ActQ *a) {
+    for (int64_t r = row0; r < row1; r++) {
+        ActBlock b = act_block(a, r / ACT_ROWS);
+        int64_t first = b.row0 * (a->k / ACT_GROUP) + (r - b.row0);
+        for (int64_t g = 0; g < a->k / ACT_GROUP; g++) {
+            int64_t i = first + g * b.rows;
+            quantise_group(x + r * ldx + g * ACT_GROUP, a->codes + i * ACT_GROUP, a->scale + i, a->scaled_sum + i,
+                           a->sum + i);
+        }
+    }
+}
+
+static void rmsnorm(const float *x, const float *w, float eps, int64_t n, float *y) {
+    float lanes[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) lanes[i % LANES] = fmaf(x[i], x[i], lanes[i % LANES]);
+    float r = 1.0f / sqrtf(join_lanes(lanes) / (float)n + eps);
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * r * w[i];
+}
+
+static void silu_mul(const float *gate, const float *up, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + kernel_exp(-gate[i])) * up[i];
+}
+
+static void relu(const float *x, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = 0.0f > x[i] ? 0.0f : x[i];
+}
+
+static void add(const float *a, const float *b, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+}
+
+static void rope(float *x, int n_heads, int head_dim, int rope_dim, bool neox, const float *cs) {
+    int half = rope_dim / 2;
+    for (int h = 0; h < n_heads; h++, x += head_dim)
+        for (int i = 0; i < half; i++) {
+            float *p0 = neox ? x + i : x + 2 * i, *p1 = neox ? x + i + half : x + 2 * i + 1;
+            float x0 = *p0, x1 = *p1, c = cs[2 * i], s = cs[2 * i + 1];
+            *p0 = fmaf(x0, c, -(x1 * s));
+            *p1 = fmaf(x0, s, x1 * c);
+        }
+}
+
+/* ---- matmul --------------------------------------------------------------------------------------------------------*/
+
+static float finish(float acc, const Epilogue *ep, int64_t row, int64_t column) {
+    if (ep && ep->bias) acc += ep->bias[column];
+    if (ep && ep->residual) acc += ep->residual[row * ep->ld_residual + column];
+    return acc;
+}
+
+/* Column c of one group of a panel: unsigned codes, scale and minimum; w = scale * (code - zero) + min. */
+typedef struct Group {
+    int codes[ACT_GROUP], zero;
+    float scale, min;
+} Group;
+
+static Group load_group(QType t, const uint8_t *group, int64_t c) {
+    Group out = {.zero = t == QT_Q8_0 ? 128 : qtype_info(t)->zero_point};
+    const uint8_t *scales = group + (t == QT_Q8_0 ? 32 : 16) * PANEL;
+    out.scale = f16_to_f32(load_u16(scales + 2 * c));
+    if (qtype_info(t)->has_min) out.min = f16_to_f32(load_u16(scales + 2 * PANEL + 2 * c));
+    for (int k = 0; k < ACT_GROUP; k++) {
+        if (t == QT_Q8_0) {
+            out.codes[k] = group[64 * (k / 4) + 4 * c + k % 4];
+        } else {
+            uint8_t byte = group[64 * (k / 8) + 4 * c + k % 4];
+            out.codes[k] = k % 8 < 4 ? byte & 15 : byte >> 4;
+        }
+    }
+    return out;
+}
+
+/* One column against one block of rows: acc[r] over all groups. */
+static void column_block(const PackedWeights *w, const uint8_t *panel, int64_t c, const ActBlock *b,
+                         float acc[ACT_ROWS]) {
+    size_t step = (size_t)qtype_info(w->type)->block_bytes * PANEL;
+    bool has_min = qtype_info(w->type)->has_min;
+    memset(acc, 0, ACT_ROWS * sizeof *acc);
+    for (int64_t g = 0; g < w->k / ACT_GROUP; g++) {
+        Group group = load_group(w->type, panel + (size_t)g * step, c);
+        for (int64_t r = 0; r < b->rows; r++) {
+            int64_t i = g * b->rows + r;
+            int32_t dot = 0;
+            for (int k = 0; k < ACT_GROUP; k++) dot += group.codes[k] * b->codes[i * ACT_GROUP + k];
+            acc[r] = fmaf((float)(dot - group.zero * b->sum[i]), group.scale * b->scale[i], acc[r]);
+            if (has_min) acc[r] = fmaf(group.min, b->scaled_sum[i], acc[r]);
+        }
+    }
+}
+
+static void matmul_q(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
+                     int64_t panel1, float *y, int64_t ldy, const Epilogue *ep) {
+    float acc[ACT_ROWS];
+    for (int64_t block = block0; block < block1; block++) {
+        ActBlock b = act_block(a, block);
+        for (int64_t n = panel0 * PANEL; n < panel1 * PANEL && n < w->n; n++) {
+            column_block(w, w->data + (size_t)(n / PANEL) * panel_stride(w), n % PANEL, &b, acc);
+            for (int64_t r = 0; r < b.rows; r++) y[(b.row0 + r) * ldy + n] = finish(acc[r], ep, b.row0 + r, n);
+        }
+    }
+}
+
+static float load_weight(QType t, const uint8_t *panel, int64_t i) {
+    if (t == QT_F16) return f16_to_f32(load_u16(panel + 2 * i));
+    if (t == QT_BF16) return bf16_to_f32(load_u16(panel + 2 * i));
+    float f;
+    memcpy(&f, panel + 4 * i, sizeof f);
+    return f;
+}
+
+static void matmul_f(const PackedWeights *w, const float *x, int64_t ldx, int64_t row0, int64_t row1, int64_t panel0,
+                     int64_t panel1, float *y, int64_t ldy, const Epilogue *ep) {
+    for (int64_t n = panel0 * PANEL; n < panel1 * PANEL && n < w->n; n++) {
+        const uint8_t *panel = w->data + (size_t)(n / PANEL) * panel_stride(w);
+        for (int64_t r = row0; r < row1; r++) {
+            float acc = 0.0f;
+            for (int64_t k = 0; k < w->k; k++)
+                acc = fmaf(load_weight(w->type, panel, k * PANEL + n % PANEL), x[r * ldx + k], acc);
+            y[r * ldy + n] = finish(acc, ep, r, n);
+        }
+    }
+}
+
+/* ---- attention -----------------------------------------------------------------------------------------------------*/
+
+/* Element offsets inside a block of the cache; each element is 2 bytes. */
+static size_t key_at(KvShape s, int head, int d, int slot) {
+    return 2 * (((size_t)head * (size_t)s.head_dim + (size_t)d) * KV_BLOCK + (size_t)slot);
+}
+
+static size_t value_at(KvShape s, int head, int slot, int d) {
+    size_t keys = (size_t)s.kv_heads * (size_t)s.head_dim * KV_BLOCK;
+    return 2 * (keys + ((size_t)head * KV_BLOCK + (size_t)slot) * (size_t)s.head_dim + (size_t)d);
+}
+
+static void kv_store(uint8_t *block, KvShape s, int slot, const float *k, const float *v) {
+    for (int h = 0; h < s.kv_heads; h++)
+        for (int d = 0; d < s.head_dim; d++) {
+            store_u16(block + key_at(s, h, d, slot), f32_to_f16(k[h * s.head_dim + d]));
+            store_u16(block + value_at(s, h, slot, d), f32_to_f16(v[h * s.head_dim + d]));
+        }
+}
+
+enum { MAX_HEAD_DIM = 256 };
+
+/* What one query has gathered from the blocks so far, or from one block. */
+typedef struct Softmax {
+    float max, sum, out[MAX_HEAD_DIM];
+} Softmax;
+
+static void attend_block(const AttnRun *run, const uint8_t *block, const float *q, int visible, Softmax *b) {
+    float e[KV_BLOCK], lanes[LANES] = {0};
+    b->max = -INFINITY;
+    for (int j = 0; j < visible; j++) {
+        float s = 0.0f;
+        for (int d = 0; d < run->shape.head_dim; d++)
+            s = fmaf(q[d], f16_to_f32(load_u16(block + key_at(run->shape, run->kv_head, d, j))), s);
+        e[j] = s * run->scale;
+        b->max = b->max > e[j] ? b->max : e[j];
+    }
+    for (int j = 0; j < visible; j++) {
+        e[j] = kernel_exp(e[j] - b->max);
+        lanes[j % LANES] += e[j];
+    }
+    b->sum = join_lanes(lanes);
+    for (int d = 0; d < run->shape.head_dim; d++) {
+        float o = 0.0f;
+        for (int j = 0; j < visible; j++)
+            o = fmaf(e[j], f16_to_f32(load_u16(block + value_at(run->shape, run->kv_head, j, d))), o);
+        b->out[d] = o;
+    }
+}
+
+static void merge(Softmax *all, const Softmax *b, int head_dim) {
+    float max = all->max > b->max ? all->max : b->max;
+    float old = kernel_exp(all->max - max), new = kernel_exp(b->max - max);
+    all->sum = fmaf(all->sum, old, b->sum * new);
+    for (int d = 0; d < head_dim; d++) all->out[d] = fmaf(all->out[d], old, b->out[d] * new);
+    all->max = max;
+}
+
+static void attend(const AttnRun *run, const float *q, int64_t position, float *out) {
+    Softmax all, b;
+    for (int64_t i = 0; i <= position / KV_BLOCK; i++) {
+        const uint8_t *block = run->blocks + (size_t)run->table[i] * kv_block_bytes(run->shape);
+        int64_t left = position + 1 - i * KV_BLOCK;
+        attend_block(run, block, q, left < KV_BLOCK ? (int)left : KV_BLOCK, i == 0 ? &all : &b);
+        if (i > 0) merge(&all, &b, run->shape.head_dim);
+    }
+    for (int d = 0; d < run->shape.head_dim; d++) out[d] = all.out[d] / all.sum;
+}
+
+static void attention(const AttnRun *run) {
+    for (int64_t t = 0; t < run->n_rows; t++)
+        for (int h = run->q_head0; h < run->q_head1; h++) {
+            int64_t column = (int64_t)h * run->shape.head_dim;
+            attend(run, run->q + t * run->ldq + column, run->pos0 + t, run->out + t * run->ldo + column);
+        }
+}
+
+/* ---- logits, sums, bf16 --------------------------------------------------------------------------------------------*/
+
+static void logsumexp(const float *x, int64_t n, float *max, float *sum) {
+    float m = -INFINITY, lanes[LANES] = {0};
+    bool nan = false;
+    for (int64_t i = 0; i < n; i++) {
+        nan = nan || isnan(x[i]);
+        m = m > x[i] ? m : x[i];
+    }
+    for (int64_t i = 0; i < n; i++) lanes[i % LANES] += kernel_exp(x[i] - m);
+    *max = nan ? NAN : m + 0.0f; /* never -0 */
+    *sum = nan ? NAN : join_lanes(lanes);
+}
+
+static void topk(const float *x, int64_t n, int k, int32_t id0, int32_t *ids, float *values) {
+    int count = 0;
+    for (int64_t i = 0; i < n && k > 0; i++) topk_insert(x[i], id0 + (int32_t)i, k, &count, ids, values);
+}
+
+static void sum(const float *const *src, int n_src, int64_t n, float *dst) {
+    for (int64_t i = 0; i < n; i++) {
+        float s = src[0][i];
+        for (int j = 1; j < n_src; j++) s += src[j][i];
+        dst[i] = s;
+    }
+}
+
+static void to_bf16(const float *x, int64_t n, uint16_t *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = f32_to_bf16(x[i]);
+}
+
+static void from_bf16(const uint16_t *x, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = bf16_to_f32(x[i]);
+}
+
+const Kernels kernels_ref = {.name = "ref",
+                             .quantise = quantise,
+                             .rmsnorm = rmsnorm,
+                             .matmul_q = matmul_q,
+                             .matmul_f = matmul_f,
+                             .silu_mul = silu_mul,
+                             .relu = relu,
+                             .add = add,
+                             .rope = rope,
+                             .kv_store = kv_store,
+                             .attention = attention,
+                             .logsumexp = logsumexp,
+                             .topk = topk,
+                             .sum = sum,
+                             .to_bf16 = to_bf16,
+                             .from_bf16 = from_bf16};

@@ -1,0 +1,96 @@
+/* sheaf info: what a model file holds. */
+#include <inttypes.h>
+
+#include "job.h"
+#include "json.h"
+#include "report.h"
+
+static const char *or_dash(const char *s) { return s && *s ? s : "-"; }
+
+static void add_row(StrBuf *out, const char *label, const char *value) {
+    strbuf_printf(out, "%-16s", label);
+    report_add_foreign(out, or_dash(value));
+    strbuf_add(out, "\n", 1);
+}
+
+static void add_table(const SheafModelInfo *i, const char *path, StrBuf *out) {
+    add_row(out, "file", path);
+    add_row(out, "format", i->format);
+    add_row(out, "architecture", i->architecture);
+    add_row(out, "name", i->name);
+    add_row(out, "licence", i->license);
+    strbuf_printf(out, "%-16s%.2f million", "parameters", 1e-6 * (double)i->parameters);
+    if (i->size_label && *i->size_label) {
+        strbuf_printf(out, " (");
+        report_add_foreign(out, i->size_label);
+        strbuf_printf(out, ")");
+    }
+    strbuf_printf(out, "\n%-16s%" PRId64 "\n", "layers", i->layers);
+    strbuf_printf(out, "%-16s%" PRId64 "\n", "width", i->width);
+    strbuf_printf(out, "%-16s%" PRId64 " query, %" PRId64 " KV, of %" PRId64 "\n", "heads", i->heads, i->kv_heads,
+                  i->head_dim);
+    strbuf_printf(out, "%-16s%" PRId64 "\n", "FFN width", i->ffn_width);
+    strbuf_printf(out, "%-16s%" PRId64 "\n", "vocabulary", i->vocabulary);
+    strbuf_printf(out, "%-16s%" PRId64 " positions\n", "context", i->context);
+    strbuf_printf(out, "%-16s%.15g\n", "RoPE base", i->rope_base);
+    strbuf_printf(out, "%-16s", "tokenizer");
+    report_add_foreign(out, or_dash(i->tokenizer));
+    strbuf_printf(out, ", pre-tokenizer ");
+    report_add_foreign(out, or_dash(i->pre_tokenizer));
+    strbuf_printf(out, "\n%-16s%s\n", "chat template", i->chat_template && *i->chat_template ? "yes" : "no");
+    strbuf_printf(out, "%-16s%" PRId64 "\n", "tensors", i->tensors);
+    for (int t = 0; t < i->n_types; t++)
+        strbuf_printf(out, "  %-14s%" PRId64 " tensors, %.2f MB\n", i->types[t].type, i->types[t].tensors,
+                      1e-6 * (double)i->types[t].bytes);
+    strbuf_printf(out, "%-16s%.2f MB\n", "file size", 1e-6 * (double)i->file_bytes);
+    strbuf_printf(out, "%-16s%.2f MB of weights, %.2f MB of KV cache per 1000 tokens\n", "memory",
+                  1e-6 * (double)i->weight_bytes, 1e-3 * (double)i->kv_bytes_per_token);
+}
+
+static void add_json(const SheafModelInfo *i, const char *path, StrBuf *out) {
+    Json j = {.out = out};
+    json_open(&j, NULL, '{');
+    json_text(&j, "model", path);
+    json_text(&j, "format", i->format);
+    json_text(&j, "architecture", i->architecture);
+    json_text(&j, "name", i->name);
+    json_text(&j, "license", i->license);
+    json_text(&j, "size_label", i->size_label);
+    json_uint(&j, "parameters", i->parameters);
+    json_int(&j, "layers", i->layers);
+    json_int(&j, "width", i->width);
+    json_int(&j, "heads", i->heads);
+    json_int(&j, "kv_heads", i->kv_heads);
+    json_int(&j, "head_dim", i->head_dim);
+    json_int(&j, "ffn_width", i->ffn_width);
+    json_int(&j, "vocabulary", i->vocabulary);
+    json_int(&j, "context", i->context);
+    json_real(&j, "rope_base", i->rope_base);
+    json_text(&j, "tokenizer", i->tokenizer);
+    json_text(&j, "pre_tokenizer", i->pre_tokenizer);
+    json_text(&j, "chat_template", i->chat_template);
+    json_int(&j, "tensors", i->tensors);
+    json_open(&j, "types", '[');
+    for (int t = 0; t < i->n_types; t++) {
+        json_open(&j, NULL, '{');
+        json_text(&j, "type", i->types[t].type);
+        json_int(&j, "tensors", i->types[t].tensors);
+        json_uint(&j, "bytes", i->types[t].bytes);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_uint(&j, "file_bytes", i->file_bytes);
+    json_uint(&j, "weight_bytes", i->weight_bytes);
+    json_uint(&j, "kv_bytes_per_token", i->kv_bytes_per_token);
+    json_close(&j, '}');
+    strbuf_add(out, "\n", 1);
+}
+
+int info_verb(Job *job, SheafErr *e) {
+    if (sheaf_rank(job->rt) != 0) return 0;
+    StrBuf out = {0};
+    const SheafModelInfo *info = sheaf_model_info(job->m);
+    if (job->o->json) add_json(info, job->o->model, &out);
+    else add_table(info, job->o->model, &out);
+    return report_text(&out, e);
+}

@@ -1,0 +1,55 @@
+#include "job.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "report.h"
+
+enum { DEFAULT_CTX = 4096 };
+
+int job_ctx(const Job *job, int64_t *n_ctx, SheafErr *e) {
+    int64_t most = sheaf_model_info(job->m)->context, wanted = job->o->ctx;
+    if (wanted == 0) wanted = most > 0 && most < DEFAULT_CTX ? most : DEFAULT_CTX;
+    if (most > 0 && wanted > most)
+        return fail(e, "--ctx %" PRId64 ": %s has a context of %" PRId64 " positions", wanted, job->o->model, most);
+    *n_ctx = wanted;
+    return 0;
+}
+
+static void show_loading(void *bar, uint64_t done, uint64_t total) { progress_show(bar, done, total, NULL); }
+
+int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e) {
+    Progress bar = progress_start("loading", job->o->quiet || sheaf_rank(job->rt) != 0);
+    so.progress = show_loading;
+    so.progress_arg = &bar;
+    int r = sheaf_session_open(job->m, &so, out, e);
+    progress_end(&bar);
+    return r;
+}
+
+void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e) {
+    void *p = calloc(n > 0 ? (size_t)n : 1, size);
+    if (!p) fail(e, "out of memory: %" PRId64 " x %zu bytes for %s", n, size, what);
+    return p;
+}
+
+void job_json(const Job *job, const SheafSessionInfo *si, Json *j) {
+    json_text(j, "model", job->o->model);
+    json_int(j, "ranks", sheaf_ranks(job->rt));
+    json_int(j, "hosts", sheaf_hosts(job->rt));
+    json_int(j, "threads", sheaf_threads(job->rt));
+    json_text(j, "isa", sheaf_isa(job->rt));
+    json_text(j, "wire", job->o->wire);
+    json_hash(j, "plan_hash", si->plan_hash);
+    json_real(j, "load_s", si->load_s);
+    json_uint(j, "weight_bytes", si->weight_bytes_all_ranks);
+    json_uint(j, "kv_bytes_rank0", si->kv_bytes);
+    json_uint(j, "activation_bytes_rank0", si->activation_bytes);
+}
+
+void job_note(const Job *job, const SheafSessionInfo *si) {
+    if (job->o->quiet) return;
+    report_note("load       %.2f s, %.1f MB of weights on %d rank%s x %d thread%s (%s)", si->load_s,
+                1e-6 * (double)si->weight_bytes_all_ranks, sheaf_ranks(job->rt), sheaf_ranks(job->rt) == 1 ? "" : "s",
+                sheaf_threads(job->rt), sheaf_threads(job->rt) == 1 ? "" : "s", sheaf_isa(job->rt));
+}

@@ -1,0 +1,36 @@
+/* What the verbs share. Every rank runs the same verb on the same options. A verb returns 0 or -1 with one line in `e`;
+ * main agrees the outcome over the ranks afterwards, so a verb agrees by itself (sheaf_agree) only where it goes on to
+ * another collective call after something that can fail on one rank alone. Rank 0 alone writes results. */
+#pragma once
+
+#include "json.h"
+#include "options.h"
+#include "sheaf.h"
+
+typedef struct Job {
+    const Options *o;
+    SheafRuntime *rt;
+    SheafModel *m;
+    bool interrupted; /* rank 0: a signal asked for an early end; what there was has been printed */
+} Job;
+
+/* All collective. */
+int run_verb(Job *job, SheafErr *e);
+int perplexity_verb(Job *job, SheafErr *e);
+int info_verb(Job *job, SheafErr *e);
+int plan_verb(Job *job, SheafErr *e);
+
+/* The positions of a context: --ctx, or the smaller of 4096 and the model's own; more than the model has is an error.
+ * Local; the same on all ranks. */
+int job_ctx(const Job *job, int64_t *n_ctx, SheafErr *e);
+
+/* Opens the session with a progress bar on rank 0. Collective. */
+int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e);
+
+/* Memory of n elements, zeroed; NULL and an error that says for what. n may be 0. */
+void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e);
+
+/* What every report of computed results says about the job, as members of the open JSON object. */
+void job_json(const Job *job, const SheafSessionInfo *si, Json *j);
+/* The line about loading on standard error, unless --quiet. */
+void job_note(const Job *job, const SheafSessionInfo *si);

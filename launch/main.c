@@ -1,0 +1,96 @@
+/* The program: options, the ranks, the model, one verb, and an exit status that all ranks share. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "job.h"
+#include "report.h"
+
+enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 128 + SIGINT };
+
+static int (*const verb_functions[VERB_COUNT])(Job *, SheafErr *) = {
+    [VERB_RUN] = run_verb,
+    [VERB_PERPLEXITY] = perplexity_verb,
+    [VERB_INFO] = info_verb,
+    [VERB_PLAN] = plan_verb,
+};
+
+/* Files opened later must not get the numbers of standard streams that the caller closed. Writing to such a standard
+ * output fails, as it should. */
+static void keep_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
+}
+
+/* A failure that the ranks could not agree on. A launcher ends the whole job as soon as one rank leaves with a status
+ * that is not zero, so the silent ranks give rank 0 the time to say its line. */
+static int leave(int status, const SheafErr *e) {
+    const struct timespec a_moment = {.tv_nsec = 200 * 1000 * 1000};
+    if (report_speaks()) report_error(e);
+    else nanosleep(&a_moment, NULL);
+    return status;
+}
+
+static int print_help(const Options *o, SheafErr *e) {
+    StrBuf out = {0};
+    if (!report_speaks()) return 0;
+    if (o->help) options_help(o->verb, &out);
+    else strbuf_printf(&out, "sheaf %s\n", sheaf_version());
+    return report_text(&out, e);
+}
+
+static SheafRuntimeOptions runtime_options(const Options *o) {
+    bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY;
+    if (!computes) return (SheafRuntimeOptions){.threads = 1};
+    return (SheafRuntimeOptions){
+        .threads = (int)o->threads,
+        .pin = !o->no_pin,
+        .each_rank_a_host = o->hosts[0] == 'e',
+        .check = o->check,
+        .wire = o->wire,
+        .isa = o->isa,
+        .trace = o->trace,
+    };
+}
+
+/* Collective, with the runtime open. `usage` is this rank's error from the options, or NULL. */
+static int work(Job *job, const SheafErr *usage) {
+    SheafErr e = {""}, mine = {""};
+    int status = STATUS_USAGE;
+    bool failed = sheaf_agree(job->rt, usage != NULL, usage, &e) != 0;
+    if (!failed) {
+        status = STATUS_FAILED;
+        failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
+        if (!failed) {
+            int r = verb_functions[job->o->verb](job, &mine);
+            failed = sheaf_agree(job->rt, r != 0, &mine, &e) != 0;
+            sheaf_model_close(job->m);
+        }
+    }
+    if (failed) {
+        if (sheaf_rank(job->rt) == 0) report_error(&e);
+        return status;
+    }
+    /* Rank 0 alone knows of an interruption; it has printed what there was, so there is nothing more to say. */
+    return sheaf_agree(job->rt, job->interrupted, &mine, &e) ? STATUS_INTERRUPTED : 0;
+}
+
+int main(int argc, char **argv) {
+    Options o;
+    SheafErr usage, e;
+    keep_standard_streams();
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write */
+    bool wrong = options_parse(argc, argv, &o, &usage) != 0;
+    if (!wrong && (o.help || o.version)) return print_help(&o, &e) ? leave(STATUS_FAILED, &e) : 0;
+    if (wrong && !report_launched()) return leave(STATUS_USAGE, &usage);
+
+    /* Among several ranks wrong use is agreed too: one line, however the environments of the hosts differ. */
+    SheafRuntimeOptions ro = wrong ? (SheafRuntimeOptions){.threads = 1} : runtime_options(&o);
+    Job job = {.o = &o};
+    if (sheaf_runtime_open(&ro, &job.rt, &e)) return leave(STATUS_FAILED, &e);
+    int status = work(&job, wrong ? &usage : NULL);
+    if (sheaf_runtime_close(job.rt, &e)) return leave(status ? status : STATUS_FAILED, &e);
+    return status;
+}

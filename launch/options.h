@@ -1,0 +1,46 @@
+/* The options of the program: one table (options.c) serves the command line, the environment, the defaults and the
+ * help. All local. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/strbuf.h"
+#include "sheaf.h"
+
+typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_COUNT } VerbId;
+
+enum { LIST_MAX = 16 };
+typedef struct TextList {
+    const char *item[LIST_MAX];
+    int n;
+} TextList;
+
+/* Values, by verb; those a verb does not have keep their defaults. Strings point into argv, the environment or the
+ * table. */
+typedef struct Options {
+    VerbId verb;
+    bool help, version; /* asked for: nothing else counts, `verb` is VERB_COUNT for the general help */
+    const char *model;
+
+    const char *prompt, *file; /* NULL: not given */
+    int64_t tokens;            /* to generate; -1: until the context is full */
+    int64_t ranks;             /* to plan for; 0: those of the job */
+    int64_t ctx;               /* positions; 0: the smaller of 4096 and the model's */
+    int64_t windows;           /* 0: all */
+    int64_t batch;             /* tokens in one step */
+    double temp, top_p, min_p;
+    int64_t top_k, seed;
+    TextList stop;
+    bool no_special, ignore_eos;
+
+    int64_t threads; /* per rank; 0: the physical cores */
+    bool no_pin, check, json, quiet;
+    const char *hosts; /* "found" or "each" */
+    const char *wire, *isa, *trace;
+} Options;
+
+/* Fills `o` from the command line, then the environment (SHEAF_NAME, for options whose help says so), then defaults.
+ * -1: one line that names what is wrong and, for a name that is not known, the nearest one. */
+int options_parse(int argc, char **argv, Options *o, SheafErr *e);
+/* The general help (VERB_COUNT) or a verb's, generated from the table. */
+void options_help(VerbId verb, StrBuf *out);

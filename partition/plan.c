@@ -1,0 +1,171 @@
+#include "partition/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state, without an allocation */
+#include <xxhash.h>
+
+#include "base/size.h"
+#include "graph/passes.h"
+#include "partition/internal.h"
+
+/* Ranges live as long as the plan, in a list of chunks. */
+struct PlanMemory {
+    struct PlanMemory *next;
+    Range range[];
+};
+
+void planner_fail(Planner *pl, const char *name, const char *what) {
+    if (!pl->failed) err_set(pl->e, "dividing the model over %d ranks: %s: %s", pl->p->n_ranks, name, what);
+    pl->failed = true;
+}
+
+Range *planner_ranges(Planner *pl, int n_parts) {
+    size_t n = (size_t)pl->p->n_ranks * (size_t)(n_parts ? n_parts : 1);
+    struct PlanMemory *m = calloc(1, sizeof *m + n * sizeof(Range));
+    if (!m) {
+        planner_fail(pl, "ranges", "out of memory");
+        return NULL;
+    }
+    m->next = pl->p->memory;
+    pl->p->memory = m;
+    return m->range;
+}
+
+/* The states of values that the planner added come after those of the old graph. */
+void planner_set(Planner *pl, ValueId v, Shard s) {
+    if (v >= pl->cap_shards) {
+        int32_t cap = pl->cap_shards * 2 > v ? pl->cap_shards * 2 : v + 1;
+        Shard *more = realloc(pl->p->shard, (size_t)cap * sizeof *more);
+        if (!more) {
+            planner_fail(pl, "states", "out of memory");
+            return;
+        }
+        memset(more + pl->cap_shards, 0, (size_t)(cap - pl->cap_shards) * sizeof *more);
+        pl->p->shard = more;
+        pl->cap_shards = cap;
+    }
+    if (s.n_parts > SHARD_PARTS) planner_fail(pl, pl->p->graph.value[v].name, "too many pieces");
+    pl->p->shard[v] = s;
+}
+
+bool shard_equal(const Plan *p, const Shard *a, const Shard *b) {
+    if (a->kind != b->kind) return false;
+    if (a->kind != SHARD_SPLIT) return true;
+    return a->axis == b->axis && a->n_parts == b->n_parts &&
+           (a->range == b->range || !memcmp(a->range, b->range, (size_t)(p->n_ranks * a->n_parts) * sizeof(Range)));
+}
+
+/* The plan's graph starts with the old one's values and no operators. */
+static int copy_values(Planner *pl) {
+    Graph *g = &pl->p->graph;
+    const Graph *old = pl->old;
+    graph_init(g);
+    size_t n = (size_t)old->n_values;
+    g->value = malloc(n * sizeof *g->value);
+    pl->p->shard = calloc(n, sizeof *pl->p->shard);
+    pl->wish = calloc(n, sizeof *pl->wish);
+    pl->replica = malloc(n * sizeof *pl->replica);
+    if (!g->value || !pl->p->shard || !pl->wish || !pl->replica) return err_set(pl->e, "out of memory while planning");
+    memcpy(g->value, old->value, n * sizeof *g->value);
+    for (size_t i = 0; i < n; i++) pl->replica[i] = -1;
+    g->n_values = g->cap_values = pl->cap_shards = old->n_values;
+    return 0;
+}
+
+/* Images divided over ranks: every 4-dimensional input is split by its first axis. */
+static void split_images(Planner *pl) {
+    for (ValueId v = 0; v < pl->old->n_values; v++) {
+        const Value *x = &pl->old->value[v];
+        if (x->kind == VALUE_INPUT && x->n_dims == 4)
+            planner_set(pl, v, planner_even(pl, AXIS_FIRST, x->dim[0].size, 1));
+    }
+}
+
+static uint64_t hash_plan(const Plan *p) {
+    XXH64_state_t s;
+    XXH64_reset(&s, (uint64_t)p->n_ranks);
+    const Graph *g = &p->graph;
+    for (ValueId v = 0; v < g->n_values; v++) {
+        const Value *x = &g->value[v];
+        int64_t what[] = {x->kind, x->type, x->n_dims, (int64_t)x->offset, p->shard[v].kind, p->shard[v].axis, p->shard[v].n_parts};
+        XXH64_update(&s, what, sizeof what);
+        for (int i = 0; i < x->n_dims; i++) {
+            int64_t dim[] = {x->dim[i].sym, x->dim[i].size};
+            XXH64_update(&s, dim, sizeof dim);
+        }
+        if (p->shard[v].n_parts)
+            XXH64_update(&s, p->shard[v].range, (size_t)(p->n_ranks * p->shard[v].n_parts) * sizeof(Range));
+    }
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const Op *op = &g->op[i];
+        int32_t what[] = {(int32_t)op->kind, op->n_in, op->n_out};
+        XXH64_update(&s, what, sizeof what);
+        XXH64_update(&s, op->in, (size_t)op->n_in * sizeof *op->in);
+        XXH64_update(&s, op->out, (size_t)op->n_out * sizeof *op->out);
+        if (op->kind == OP_ROPE_TABLE) XXH64_update(&s, &op->u.attn.rope_base, sizeof op->u.attn.rope_base);
+        if (op->kind == OP_RMSNORM) XXH64_update(&s, &op->u.norm.eps, sizeof op->u.norm.eps);
+    }
+    return XXH64_digest(&s);
+}
+
+int plan_make(const Graph *g, const PlanOptions *o, Plan **out, Err *e) {
+    *out = NULL;
+    if (o->n_ranks < 1) return err_set(e, "a plan for %d ranks: at least 1 is needed", o->n_ranks);
+    Plan *p = calloc(1, sizeof *p);
+    if (!p) return err_set(e, "out of memory while planning");
+    p->n_ranks = o->n_ranks;
+    Planner pl = {.p = p, .old = g, .o = o, .e = e};
+    pl.failed = copy_values(&pl) != 0;
+    if (!pl.failed) {
+        if (o->split_batch && o->n_ranks > 1) split_images(&pl);
+        else if (o->n_ranks > 1) planner_wishes(&pl);
+        for (int32_t i = 0; i < g->n_ops && !pl.failed && !p->graph.failed; i++) planner_apply(&pl, &g->op[i]);
+        p->graph.output = g->output;
+        if (!pl.failed && !p->graph.failed) p->graph.output = planner_replicated(&pl, g->output);
+        if (!pl.failed) pl.failed = pass_fuse_residual(&p->graph, e) != 0;
+    }
+    free(pl.wish);
+    free(pl.replica);
+    if (pl.failed) {
+        plan_free(p);
+        return -1;
+    }
+    p->hash = hash_plan(p);
+    *out = p;
+    return 0;
+}
+
+void plan_free(Plan *p) {
+    if (!p) return;
+    while (p->memory) {
+        struct PlanMemory *next = p->memory->next;
+        free(p->memory);
+        p->memory = next;
+    }
+    graph_free(&p->graph);
+    free(p->shard);
+    free(p);
+}
+
+int64_t plan_axis_size(const Plan *p, ValueId v, ShardAxis axis) {
+    const Value *x = &p->graph.value[v];
+    return x->dim[axis == AXIS_FIRST ? 0 : x->n_dims - 1].size;
+}
+
+int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range out[SHARD_PARTS]) {
+    const Shard *s = &p->shard[v];
+    if (s->kind != SHARD_SPLIT || s->axis != axis) {
+        out[0] = (Range){0, plan_axis_size(p, v, axis)};
+        return 1;
+    }
+    memcpy(out, shard_at(s, rank), (size_t)s->n_parts * sizeof *out);
+    return s->n_parts;
+}
+
+int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank) {
+    Range r[SHARD_PARTS];
+    int64_t n = 0;
+    for (int i = plan_local_ranges(p, v, axis, rank, r) - 1; i >= 0; i--) n += r[i].end - r[i].begin;
+    return n;
+}

@@ -1,0 +1,235 @@
+/* One rule per kind of operator: from the sharding states of its inputs to that of its output. */
+#include <string.h>
+
+#include "base/size.h"
+#include "partition/internal.h"
+
+static Shard *shard(Planner *pl, ValueId v) { return &pl->p->shard[v]; }
+static const Shard replicated = {SHARD_REPLICATED, AXIS_FIRST, 0, NULL};
+
+/* A new value made from v by an operator that the planner puts in. */
+static ValueId convert(Planner *pl, ValueId v, OpKind kind, Shard to) {
+    Graph *g = &pl->p->graph;
+    Op op = {.kind = kind, .n_in = 1, .in = {v}, .n_out = 1};
+    memcpy(op.name, g->value[v].name, sizeof op.name - 1);
+    if (kind == OP_ALLREDUCE) {
+        int32_t maker = g->value[v].producer;
+        op.u.sum.exact = maker >= 0 && g->op[maker].kind == OP_EMBED;
+    }
+    op.out[0] = graph_temp_like(g, v, op.name);
+    if (op.out[0] < 0) {
+        planner_fail(pl, op.name, "out of memory");
+        return v;
+    }
+    graph_push(g, &op);
+    planner_set(pl, op.out[0], to);
+    return op.out[0];
+}
+
+ValueId planner_replicated(Planner *pl, ValueId v) {
+    Shard *s = shard(pl, v);
+    if (s->kind == SHARD_REPLICATED) return v;
+    bool known = v < pl->old->n_values;
+    if (known && pl->replica[v] >= 0) return pl->replica[v];
+    ValueId r = convert(pl, v, s->kind == SHARD_PARTIAL ? OP_ALLREDUCE : OP_ALLGATHER, replicated);
+    if (known) pl->replica[v] = r;
+    return r;
+}
+
+static ValueId as_split(Planner *pl, ValueId v, Shard to) {
+    if (shard_equal(pl->p, shard(pl, v), &to)) return v;
+    return convert(pl, planner_replicated(pl, v), OP_SLICE, to);
+}
+
+static void push(Planner *pl, const Op *op, Shard out) {
+    graph_push(&pl->p->graph, op);
+    for (int i = 0; i < op->n_out; i++) planner_set(pl, op->out[i], out);
+}
+
+/* The part of a fused output's ranges that falls into columns [begin, begin + n). */
+static Shard segment(Planner *pl, const Shard *all, int64_t begin, int64_t n) {
+    Shard s = {SHARD_SPLIT, all->axis, 0, NULL};
+    for (int i = 0; i < all->n_parts; i++) s.n_parts += all->range[i].begin >= begin && all->range[i].begin < begin + n;
+    Range *r = planner_ranges(pl, s.n_parts);
+    if (!r) return s;
+    for (int rank = 0; rank < pl->p->n_ranks; rank++) {
+        int k = 0;
+        for (int i = 0; i < all->n_parts; i++) {
+            const Range *from = &shard_at(all, rank)[i];
+            if (from->begin >= begin && from->begin < begin + n && k < s.n_parts)
+                r[rank * s.n_parts + k++] = (Range){from->begin - begin, from->end - begin};
+        }
+    }
+    s.range = r;
+    return s;
+}
+
+/* Weights and biases split by output, the segments of the output's shard. */
+static void split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, const Shard *out) {
+    int64_t begin = 0;
+    for (int i = 0; i < n_weights; i++) {
+        ValueId w = op->in[1 + i];
+        int64_t n = pl->p->graph.value[w].dim[0].size;
+        Shard s = segment(pl, out, begin, n);
+        s.axis = AXIS_FIRST;
+        planner_set(pl, w, s);
+        if (bias) planner_set(pl, op->in[1 + n_weights + i], s);
+        begin += n;
+    }
+}
+
+/* All ranges of the shard start and end on a group of every weight. */
+static bool on_groups(Planner *pl, const Op *op, int n_weights, const Shard *s) {
+    for (int i = 0; i < n_weights; i++) {
+        const QTypeInfo *t = qtype_info(pl->p->graph.value[op->in[1 + i]].type);
+        for (int j = 0; j < s->n_parts * pl->p->n_ranks; j++)
+            if (s->range[j].begin % t->group || s->range[j].end % t->group) return false;
+    }
+    return true;
+}
+
+/* linear, and conv with one group: (replicated, weight split by output) -> split; (split, weight split by input) ->
+ * partial; (rows split, weight replicated) -> rows split. */
+static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
+    if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
+    Shard x = *shard(pl, op->in[0]);
+    int64_t n = value_columns(pl->old, op->out[0]);
+    if (x.kind == SHARD_SPLIT && x.axis == AXIS_FIRST) {
+        push(pl, op, x);
+        return;
+    }
+    if (x.kind == SHARD_SPLIT && on_groups(pl, op, n_weights, &x)) {
+        for (int i = 0; i < n_weights; i++) planner_set(pl, op->in[1 + i], x);
+        push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
+        return;
+    }
+    op->in[0] = planner_replicated(pl, op->in[0]);
+    if (pl->p->n_ranks == 1) {
+        push(pl, op, replicated);
+        return;
+    }
+    Shard out = planner_wanted(pl, op->out[0]);
+    const Shard *tied = shard(pl, op->in[1]); /* a weight that another operator has divided already */
+    if (n_weights == 1 && tied->kind == SHARD_SPLIT && tied->axis == AXIS_FIRST) out = *tied;
+    else if (!out.n_parts && n_weights == 1) out = planner_even(pl, AXIS_LAST, n, n >= 16 * pl->p->n_ranks ? 16 : 1);
+    if (!out.n_parts) {
+        push(pl, op, replicated); /* nobody can use a part of it: computed everywhere */
+        return;
+    }
+    out.axis = AXIS_LAST;
+    split_outputs(pl, op, n_weights, bias, &out);
+    push(pl, op, out);
+}
+
+static void rule_conv(Planner *pl, Op *op) {
+    bool bias = op->n_in == 3;
+    if (op->u.conv.groups != 1) { /* depthwise: a filter per channel goes where its channel is */
+        if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
+        Shard wanted = pl->p->n_ranks > 1 ? planner_wanted(pl, op->out[0]) : replicated;
+        if (shard(pl, op->in[0])->kind == SHARD_REPLICATED && wanted.n_parts) op->in[0] = as_split(pl, op->in[0], wanted);
+        Shard x = *shard(pl, op->in[0]);
+        if (x.kind == SHARD_SPLIT && x.axis == AXIS_LAST) split_outputs(pl, op, 1, bias, &x);
+        push(pl, op, x);
+        return;
+    }
+    bool relu = op->u.conv.relu;
+    Shard x = *shard(pl, op->in[0]);
+    bool partial = x.kind == SHARD_SPLIT && x.axis == AXIS_LAST;
+    if (!partial || !relu) {
+        rule_matmul(pl, op, 1, bias);
+        return;
+    }
+    /* A sum has to be whole before the relu: it comes apart again. */
+    ValueId out = op->out[0], sum = graph_temp_like(&pl->p->graph, out, op->name);
+    if (sum < 0) {
+        planner_fail(pl, op->name, "out of memory");
+        return;
+    }
+    op->u.conv.relu = false;
+    op->out[0] = sum;
+    for (int i = 1; i < 2; i++) planner_set(pl, op->in[i], x);
+    push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
+    Op act = {.kind = OP_RELU, .n_in = 1, .in = {planner_replicated(pl, sum)}, .n_out = 1, .out = {out}};
+    memcpy(act.name, op->name, sizeof act.name);
+    push(pl, &act, replicated);
+}
+
+/* Both addends in one state; two partial sums may stay partial; a partial one meets anything else as a whole. */
+static void rule_elementwise2(Planner *pl, Op *op, bool linear) {
+    Shard a = *shard(pl, op->in[0]), b = *shard(pl, op->in[1]);
+    if (a.kind == SHARD_PARTIAL && b.kind == SHARD_PARTIAL && linear) {
+        push(pl, op, a);
+        return;
+    }
+    if (a.kind == SHARD_PARTIAL) a = *shard(pl, op->in[0] = planner_replicated(pl, op->in[0]));
+    if (b.kind == SHARD_PARTIAL) b = *shard(pl, op->in[1] = planner_replicated(pl, op->in[1]));
+    if (a.kind == SHARD_SPLIT) op->in[1] = as_split(pl, op->in[1], a);
+    else if (b.kind == SHARD_SPLIT) op->in[0] = as_split(pl, op->in[0], a = b);
+    push(pl, op, a);
+}
+
+static void rule_view(Planner *pl, Op *op) {
+    if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
+    Shard x = *shard(pl, op->in[0]);
+    bool columns = x.kind == SHARD_SPLIT && x.axis == AXIS_LAST;
+    push(pl, op, columns ? segment(pl, &x, op->u.view.begin, op->u.view.end - op->u.view.begin) : x);
+}
+
+/* Attention by heads: the cache of a rank holds its KV heads only. */
+static void rule_attention(Planner *pl, Op *op) {
+    if (pl->p->n_ranks > 1) {
+        Shard heads = pl->wish[op->in[0]].split;
+        if (op->kind == OP_KV_STORE) {
+            heads = pl->wish[op->in[2]].split;
+            op->in[1] = as_split(pl, op->in[1], heads);
+            planner_set(pl, op->in[2], heads);
+        }
+        op->in[0] = as_split(pl, op->in[0], heads);
+    }
+    push(pl, op, *shard(pl, op->in[0]));
+}
+
+/* Passes through what is split; a sum has to be whole first. Quantisation groups are not cut. */
+static void rule_pass_through(Planner *pl, Op *op) {
+    Shard x = *shard(pl, op->in[0]);
+    bool cut = false;
+    if (op->kind == OP_QUANTISE && x.kind == SHARD_SPLIT && x.axis == AXIS_LAST)
+        for (int i = 0; i < x.n_parts * pl->p->n_ranks; i++)
+            cut |= x.range[i].begin % qtype_info(QT_A8)->group || x.range[i].end % qtype_info(QT_A8)->group;
+    if (x.kind == SHARD_PARTIAL || cut) op->in[0] = planner_replicated(pl, op->in[0]);
+    push(pl, op, *shard(pl, op->in[0]));
+}
+
+void planner_apply(Planner *pl, const Op *old) {
+    Op op = *old;
+    switch (op.kind) {
+    case OP_EMBED:
+        if (pl->p->n_ranks > 1) {
+            planner_set(pl, op.in[1], planner_even(pl, AXIS_FIRST, pl->old->value[op.in[1]].dim[0].size, 16));
+            push(pl, &op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
+        } else push(pl, &op, replicated);
+        break;
+    case OP_LINEAR: rule_matmul(pl, &op, op.u.linear.n_weights, op.u.linear.bias); break;
+    case OP_CONV: rule_conv(pl, &op); break;
+    case OP_ADD: rule_elementwise2(pl, &op, true); break;
+    case OP_SILU_MUL: rule_elementwise2(pl, &op, false); break;
+    case OP_VIEW: rule_view(pl, &op); break;
+    case OP_KV_STORE:
+    case OP_ATTENTION: rule_attention(pl, &op); break;
+    case OP_ROPE:
+    case OP_RELU:
+    case OP_POOL:
+    case OP_QUANTISE: rule_pass_through(pl, &op); break;
+    case OP_STATS: /* a rank looks at its own part of the vocabulary; the session joins the results */
+        if (pl->p->n_ranks > 1 && shard(pl, op.in[0])->kind != SHARD_SPLIT)
+            op.in[0] = as_split(pl, op.in[0], planner_even(pl, AXIS_LAST, value_columns(pl->old, op.in[0]), 1));
+        push(pl, &op, replicated);
+        break;
+    default: /* an operator without a rule gathers first, unless whole rows are split */
+        for (int i = 0; i < op.n_in; i++) {
+            const Shard *s = shard(pl, op.in[i]);
+            if (s->kind != SHARD_SPLIT || s->axis != AXIS_FIRST) op.in[i] = planner_replicated(pl, op.in[i]);
+        }
+        push(pl, &op, *shard(pl, op.in[0]));
+    }
+}

@@ -1,0 +1,275 @@
+#include "partition/weights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/size.h"
+
+enum { CHUNK_BYTES = 1 << 20 }; /* of packed weights a thread takes at a time */
+
+/* The ranges of a weight's two axes that this rank holds; a convolution's kernel window counts as part of a row. */
+typedef struct Slice {
+    const Value *v;
+    Range row[SHARD_PARTS], column[SHARD_PARTS];
+    int n_row, n_column;
+    int64_t rows, columns; /* local */
+    size_t row_bytes;      /* in the file */
+    bool whole_rows;
+} Slice;
+
+typedef struct Chunk {
+    ValueId v;
+    int64_t panel0, panel1;
+} Chunk;
+
+typedef struct Loader {
+    const Plan *p;
+    int rank, fd;
+    const char *path;
+    Weights *w;
+    Slice *slice; /* [n_values] */
+    Chunk *chunk;
+    size_t n_chunks;
+    uint8_t **buffer; /* [threads] */
+    atomic_size_t next, done;
+    atomic_bool failed;
+    Err err; /* of the first thread that failed */
+    LoadProgress *progress;
+    void *arg;
+} Loader;
+
+static int64_t total(const Range *r, int n) {
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += r[i].end - r[i].begin;
+    return sum;
+}
+
+/* Index on the whole axis of local index i. */
+static int64_t global_index(const Range *r, int n, int64_t i) {
+    for (int k = 0; k < n; k++) {
+        int64_t size = r[k].end - r[k].begin;
+        if (i < size) return r[k].begin + i;
+        i -= size;
+    }
+    return -1;
+}
+
+static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
+    const Value *x = &l->p->graph.value[v];
+    *s = (Slice){.v = x};
+    int64_t columns = plan_axis_size(l->p, v, AXIS_LAST);
+    if (x->n_dims == 1) { /* a vector is one row */
+        s->row[0] = (Range){0, 1};
+        s->n_row = 1;
+    } else s->n_row = plan_local_ranges(l->p, v, AXIS_FIRST, l->rank, s->row);
+    s->n_column = plan_local_ranges(l->p, v, x->n_dims == 1 ? AXIS_FIRST : AXIS_LAST, l->rank, s->column);
+    s->rows = total(s->row, s->n_row);
+    s->columns = total(s->column, s->n_column);
+    s->whole_rows = s->columns == columns;
+    if (!qtype_bytes(x->type, (uint64_t)columns, &s->row_bytes))
+        return err_set(e, "tensor %s: rows of %" PRId64 " values are no whole number of blocks of %s", x->name, columns,
+                       qtype_info(x->type)->name);
+    return 0;
+}
+
+/* `n` bytes of a weight from `at` bytes after its start. */
+static int fetch(Loader *l, const Value *v, uint64_t at, size_t n, uint8_t *to, Err *e) {
+    if (v->memory) {
+        memcpy(to, (const uint8_t *)v->memory + at, n);
+        return 0;
+    }
+    while (n > 0) {
+        ssize_t got = pread(l->fd, to, n, (off_t)(v->offset + at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, l->path, v->name, v->offset + at);
+        if (got == 0) return err_set(e, "%s: the file ends at byte %" PRIu64 ", inside tensor %s", l->path, v->offset + at, v->name);
+        to += got;
+        at += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+/* Local rows [row0, row1) as file blocks, one after the other, cut to the local columns. */
+static int fetch_rows(Loader *l, const Slice *s, int64_t row0, int64_t row1, uint8_t *to, Err *e) {
+    size_t unit = s->row_bytes; /* bytes of a row's local part */
+    if (!s->whole_rows) qtype_bytes(s->v->type, (uint64_t)s->columns, &unit);
+    for (int64_t r = row0; r < row1;) {
+        int64_t first = global_index(s->row, s->n_row, r), n = 1;
+        if (s->whole_rows)
+            while (r + n < row1 && global_index(s->row, s->n_row, r + n) == first + n) n++;
+        uint64_t at = (uint64_t)first * s->row_bytes;
+        if (s->whole_rows) {
+            if (fetch(l, s->v, at, (size_t)n * unit, to, e)) return -1;
+        } else {
+            uint8_t *p = to;
+            for (int k = 0; k < s->n_column; k++) {
+                size_t skip = 0, bytes = 0;
+                qtype_bytes(s->v->type, (uint64_t)s->column[k].begin, &skip);
+                qtype_bytes(s->v->type, (uint64_t)(s->column[k].end - s->column[k].begin), &bytes);
+                if (fetch(l, s->v, at + skip, bytes, p, e)) return -1;
+                p += bytes;
+            }
+        }
+        to += (size_t)n * unit;
+        r += n;
+    }
+    return 0;
+}
+
+static int load_panels(Loader *l, const Chunk *c, uint8_t *buffer, Err *e) {
+    const Slice *s = &l->slice[c->v];
+    const PackedWeights *w = &l->w->weight[c->v].packed;
+    size_t panel_bytes, row_bytes;
+    packed_panel_bytes(w->type, w->k, &panel_bytes);
+    qtype_bytes(w->type, (uint64_t)w->k, &row_bytes);
+    int64_t row0 = c->panel0 * PANEL, row1 = i64_min(c->panel1 * PANEL, w->n);
+    if (fetch_rows(l, s, row0, row1, buffer, e)) return -1;
+    for (int64_t p = c->panel0; p < c->panel1; p++) {
+        const void *rows[PANEL];
+        int n = (int)i64_min(PANEL, w->n - p * PANEL);
+        for (int i = 0; i < n; i++) rows[i] = buffer + (size_t)(p * PANEL + i - row0) * row_bytes;
+        pack_panel(w->type, w->k, rows, n, (uint8_t *)w->data + (size_t)p * panel_bytes);
+    }
+    return 0;
+}
+
+static void load_worker(void *arg, int thread, int n_threads) {
+    (void)n_threads;
+    Loader *l = arg;
+    for (;;) {
+        size_t i = atomic_fetch_add(&l->next, 1);
+        if (i >= l->n_chunks || atomic_load(&l->failed)) return;
+        Err err = {""};
+        if (load_panels(l, &l->chunk[i], l->buffer[thread], &err) && !atomic_exchange(&l->failed, true)) l->err = err;
+        size_t bytes;
+        const PackedWeights *w = &l->w->weight[l->chunk[i].v].packed;
+        packed_panel_bytes(w->type, w->k, &bytes);
+        size_t done = atomic_fetch_add(&l->done, bytes * (size_t)(l->chunk[i].panel1 - l->chunk[i].panel0));
+        if (thread == 0 && l->progress) l->progress(l->arg, done, l->w->bytes);
+    }
+}
+
+/* A vector, or a convolution's weights [o][kh][kw][i]: few values, read by the calling thread. */
+static int load_values(Loader *l, ValueId v, Err *e) {
+    const Slice *s = &l->slice[v];
+    const Value *x = s->v;
+    int64_t window = x->n_dims == 4 ? x->dim[1].size * x->dim[2].size : 1;
+    size_t size = (size_t)qtype_info(x->type)->block_bytes;
+    int64_t all = plan_axis_size(l->p, v, AXIS_LAST);
+    float *to = l->w->weight[v].values;
+    enum { AT_ONCE = 1024 };
+    uint8_t raw[AT_ONCE * sizeof(float)];
+    for (int64_t r = 0; r < s->rows; r++)
+        for (int64_t k = 0; k < window; k++)
+            for (int c = 0; c < s->n_column; c++)
+                for (int64_t i = s->column[c].begin; i < s->column[c].end; i += AT_ONCE) {
+                    int64_t n = i64_min(AT_ONCE, s->column[c].end - i);
+                    uint64_t at = (uint64_t)((global_index(s->row, s->n_row, r) * window + k) * all + i);
+                    if (fetch(l, x, at * size, (size_t)n * size, raw, e)) return -1;
+                    qtype_dequantise(x->type, raw, n, to);
+                    to += n;
+                }
+    return 0;
+}
+
+/* Sizes, the arena, and a place in it for every weight. */
+static int place(Loader *l, Err *e) {
+    const Graph *g = &l->p->graph;
+    size_t need = 0, n_chunks = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) {
+            if (arena_create(&l->w->arena, need, -1, e)) return err_context(e, "memory for the weights");
+            l->chunk = malloc((n_chunks + 1) * sizeof *l->chunk);
+            if (!l->chunk) return err_set(e, "out of memory while loading weights");
+        }
+        for (ValueId v = 0; v < g->n_values; v++) {
+            const Value *x = &g->value[v];
+            if (x->kind != VALUE_WEIGHT) continue;
+            Slice *s = &l->slice[v];
+            LocalWeight *w = &l->w->weight[v];
+            size_t panel_bytes = 0, bytes;
+            if (!pass && slice_of(l, v, s, e)) return -1;
+            if (x->n_dims == 2) {
+                if (!packed_panel_bytes(x->type, s->columns, &panel_bytes))
+                    return err_set(e, "tensor %s: %" PRId64 " columns of %s cannot be packed", x->name, s->columns, qtype_info(x->type)->name);
+                bytes = (size_t)packed_panels(s->rows) * panel_bytes;
+            } else {
+                int64_t window = x->n_dims == 4 ? x->dim[1].size * x->dim[2].size : 1;
+                bytes = (size_t)(s->rows * window * s->columns) * sizeof(float);
+            }
+            if (!pass) {
+                if (!size_add(need, round_up(bytes, 64) + 64, &need)) return err_set(e, "the weights are larger than memory can be");
+                l->w->bytes += bytes;
+            }
+            int64_t step = panel_bytes ? i64_max(1, CHUNK_BYTES / (int64_t)panel_bytes) : 0;
+            int64_t panels = x->n_dims == 2 && panel_bytes ? packed_panels(s->rows) : 0;
+            if (pass) {
+                void *at = arena_alloc(&l->w->arena, bytes, 64);
+                if (!at) return err_set(e, "tensor %s finds no place in its arena", x->name);
+                if (x->n_dims == 2) w->packed = (PackedWeights){x->type, s->rows, s->columns, at};
+                else w->values = at;
+            }
+            for (int64_t i = 0; i < panels; i += step, n_chunks += !pass)
+                if (pass) l->chunk[l->n_chunks++] = (Chunk){v, i, i64_min(i + step, panels)};
+        }
+    }
+    return 0;
+}
+
+/* A reading buffer for each thread, as large as the largest chunk. */
+static int make_buffers(Loader *l, int n_threads, Err *e) {
+    size_t largest = 0;
+    for (size_t i = 0; i < l->n_chunks; i++) {
+        size_t row;
+        const PackedWeights *w = &l->w->weight[l->chunk[i].v].packed;
+        qtype_bytes(w->type, (uint64_t)w->k, &row);
+        row *= (size_t)((l->chunk[i].panel1 - l->chunk[i].panel0) * PANEL);
+        if (row > largest) largest = row;
+    }
+    l->buffer = calloc((size_t)n_threads, sizeof *l->buffer);
+    if (!l->buffer) return err_set(e, "out of memory while loading weights");
+    for (int i = 0; i < n_threads; i++)
+        if (!(l->buffer[i] = malloc(largest + 1))) return err_set(e, "out of memory while loading weights");
+    return 0;
+}
+
+static int load(Loader *l, Pool *pool, Err *e) {
+    if (l->path && (l->fd = open(l->path, O_RDONLY | O_CLOEXEC)) < 0) return err_errno(e, "%s", l->path);
+    if (place(l, e) || make_buffers(l, pool_size(pool), e)) return -1;
+    const Graph *g = &l->p->graph;
+    for (ValueId v = 0; v < g->n_values; v++)
+        if (l->w->weight[v].values && load_values(l, v, e)) return -1;
+    pool_run(pool, load_worker, l);
+    if (atomic_load(&l->failed)) {
+        if (e) *e = l->err;
+        return -1;
+    }
+    return 0;
+}
+
+int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w, Err *e) {
+    *w = (Weights){0};
+    Loader l = {.p = p, .rank = rank, .fd = -1, .path = path, .w = w, .progress = progress, .arg = arg};
+    size_t n = (size_t)p->graph.n_values;
+    w->weight = calloc(n, sizeof *w->weight);
+    l.slice = calloc(n, sizeof *l.slice);
+    int status = w->weight && l.slice ? load(&l, pool, e) : err_set(e, "out of memory while loading weights");
+    if (l.fd >= 0) close(l.fd);
+    for (int i = 0; l.buffer && i < pool_size(pool); i++) free(l.buffer[i]);
+    free(l.buffer);
+    free(l.chunk);
+    free(l.slice);
+    return status;
+}
+
+void weights_free(Weights *w) {
+    arena_free(&w->arena);
+    free(w->weight);
+    *w = (Weights){0};
+}

@@ -1,0 +1,35 @@
+/* What stands behind sheaf.h's opaque types. */
+#pragma once
+
+#include "comm/comm.h"
+#include "base/pool.h"
+#include "engine/exec.h"
+#include "engine/sheaf.h"
+#include "engine/tokenizer.h"
+#include "graph/arch.h"
+
+/* SheafErr and Err are the same struct under two names, so that sheaf.h needs no other header. */
+_Static_assert(sizeof(SheafErr) == sizeof(Err), "SheafErr is Err");
+static inline Err *err_of(SheafErr *e) { return (Err *)(void *)e; }
+static inline const Err *err_of_const(const SheafErr *e) { return (const Err *)(const void *)e; }
+
+struct SheafRuntime {
+    Comm *comm;
+    Pool *pool;
+    const Kernels *k;
+    char *trace; /* file, or NULL */
+    uint64_t trace_zero;
+};
+
+struct SheafModel {
+    SheafRuntime *rt;
+    Gguf *file;
+    Tokenizer *tokenizer;
+    Graph graph; /* after the passes, before partitioning */
+    LmShape shape;
+    SheafModelInfo info;
+    char *strings; /* owned text of the info */
+};
+
+/* Fills m->info from the file (model.c). */
+int model_describe(SheafModel *m, Err *e);

@@ -1,0 +1,89 @@
+/* What the executor's files share: steps, buffers, and the functions that carry out a step. */
+#pragma once
+
+#include "base/arena.h"
+#include "base/size.h"
+#include "engine/exec.h"
+#include "kernels/conv.h"
+
+/* A value on this rank: rows x columns with a row stride, or quantised rows. */
+typedef struct Buf {
+    uint8_t *data;
+    int64_t rows;    /* when constant */
+    DimSym sym;      /* of the rows */
+    int64_t columns; /* local */
+    int64_t ld;      /* values from row to row */
+    int64_t capacity; /* rows the memory has room for */
+    QType type;
+    int64_t h, w;    /* of an image; rows are n * h * w */
+} Buf;
+
+/* Heads that share a KV head on this rank. */
+typedef struct HeadGroup {
+    int kv_head, q_head0, q_head1;
+} HeadGroup;
+
+typedef struct Step Step;
+typedef void StepFn(Exec *x, const Step *s, int thread, int n_threads);
+
+struct Step {
+    StepFn *run;
+    const Op *op;
+    Buf in[OP_IN], out;
+    const LocalWeight *w[LINEAR_MAX]; /* linear, embed, conv, norm */
+    const float *bias[LINEAR_MAX];
+    int n_weights;
+    int64_t panel_pairs;  /* linear: over all weights */
+    int64_t first;        /* embed, stats: first index of the local part of the vocabulary */
+    Range part[SHARD_PARTS]; /* slice: columns of the input */
+    int n_parts;
+    KvShape kv;
+    uint8_t *state;
+    HeadGroup *group;
+    int n_groups, n_heads; /* local query heads */
+    Conv *conv;
+    double *freq;          /* rope table: [rope_dim / 2] angles per position */
+    size_t *gather_bytes;  /* allgather: [n_ranks], scratch of a run */
+    uint8_t *gather;       /* all ranks' parts, one after the other */
+};
+
+struct Exec {
+    const Plan *plan;
+    int rank;
+    const Weights *weights;
+    const Kernels *k;
+    Pool *pool;
+    Comm *comm;
+    ExecOptions o;
+    Step *step;
+    int32_t n_steps;
+    Buf *buf; /* [plan->graph.n_values] */
+    Arena activations, states;
+    float *scratch; /* [threads][scratch_columns] */
+    int64_t scratch_columns;
+    Candidate *candidate; /* [max_outputs][o.top] */
+    int32_t *top_ids;     /* [threads][o.top] */
+    float *top_values;
+    int32_t stats_step; /* index of the OP_STATS step, -1: none */
+    /* of the step that runs now */
+    const ExecStep *now;
+    Err err;
+    bool failed; /* written by thread 0, read after a barrier */
+};
+
+static inline int64_t buf_rows(const Exec *x, const Buf *b) {
+    return b->sym == DIM_TOKENS ? x->now->n_tokens : b->sym == DIM_OUTPUTS ? x->now->n_outputs : b->rows;
+}
+static inline float *buf_row(const Buf *b, int64_t r) { return (float *)(void *)b->data + r * b->ld; }
+static inline ActQ buf_act(const Exec *x, const Buf *b) { return act_view(b->data, b->capacity, buf_rows(x, b), b->columns); }
+/* Values from buf to buf that stand one after the other. */
+static inline bool buf_dense(const Buf *b) { return b->ld == b->columns; }
+
+/* layout.c: buffers for every value, from the lives of values. */
+int exec_layout(Exec *x, Err *e);
+/* compile.c fills the steps; step_function names what carries one out, NULL: the operator needs no step. */
+StepFn *step_function(OpKind k);
+
+StepFn step_embed, step_linear, step_rmsnorm, step_quantise, step_rope_table, step_rope, step_kv_store, step_attention,
+    step_silu_mul, step_select, step_stats;                                              /* steps_lm.c, steps_attention.c */
+StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather, step_slice; /* steps_cnn.c, steps_comm.c */

@@ -1,0 +1,203 @@
+/* A model file: its graph, its tokenizer, and what there is to say about it; and plans for any number of ranks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "engine/engine.h"
+#include "graph/passes.h"
+
+static int open_model(SheafModel *m, const char *path, Err *e) {
+    if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, e)) return -1;
+    if (tokenizer_from_gguf(m->file, &m->tokenizer, e)) return -1;
+    if (tokenizer_size(m->tokenizer) != m->shape.vocab)
+        return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path,
+                       (long long)tokenizer_size(m->tokenizer), (long long)m->shape.vocab);
+    return model_describe(m, e);
+}
+
+int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, SheafErr *err) {
+    Err *e = err_of(err), mine = {""};
+    *out = NULL;
+    SheafModel *m = calloc(1, sizeof *m);
+    bool failed = !m || open_model(m, path, &mine) != 0;
+    if (!m) err_set(&mine, "out of memory");
+    else m->rt = rt;
+    if (comm_agree(rt->comm, failed, &mine, e) ||
+        comm_same(rt->comm, gguf_file_bytes(m->file), "the model file's size", e)) {
+        sheaf_model_close(m);
+        return -1;
+    }
+    *out = m;
+    return 0;
+}
+
+void sheaf_model_close(SheafModel *m) {
+    if (!m) return;
+    tokenizer_free(m->tokenizer);
+    graph_free(&m->graph);
+    gguf_close(m->file);
+    free(m->strings);
+    free(m);
+}
+
+const SheafModelInfo *sheaf_model_info(const SheafModel *m) { return &m->info; }
+
+/* The text of a metadata key, copied behind the others; "" when it is missing. */
+static const char *copy_text(SheafModel *m, const char *key, char **at) {
+    GgufString s = {"", 0};
+    Err ignored;
+    if (gguf_get_string(m->file, key, false, &s, &ignored)) s = (GgufString){"", 0};
+    char *text = *at;
+    memcpy(text, s.data, s.size);
+    text[s.size] = 0;
+    *at += s.size + 1;
+    return text;
+}
+
+static void count_types(SheafModel *m) {
+    SheafModelInfo *info = &m->info;
+    int room = (int)(sizeof info->types / sizeof *info->types);
+    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        const GgufTensor *t = gguf_tensor_at(m->file, i);
+        const char *name = t->type < 0 ? "other" : qtype_info((QType)t->type)->name;
+        int k = 0;
+        while (k < info->n_types && strcmp(info->types[k].type, name)) k++;
+        if (k == room) continue;
+        if (k == info->n_types) info->types[info->n_types++] = (SheafTypeCount){.type = name};
+        info->types[k].tensors++;
+        info->types[k].bytes += t->bytes;
+        info->weight_bytes += t->bytes;
+        info->parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    }
+}
+
+int model_describe(SheafModel *m, Err *e) {
+    static const char *const keys[] = {"general.architecture", "general.name", "general.license", "general.size_label",
+                                       "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.chat_template"};
+    enum { N_KEYS = sizeof keys / sizeof *keys };
+    SheafModelInfo *info = &m->info;
+    size_t room = 0;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        const GgufValue *v = gguf_find(m->file, keys[i]);
+        room += (v && v->type == GGUF_STRING ? v->v.s.size : 0) + 1;
+    }
+    char *at = m->strings = malloc(room);
+    if (!at) return err_set(e, "out of memory");
+    info->format = gguf_version(m->file) == 2 ? "GGUF 2" : "GGUF 3";
+    const char **text[N_KEYS] = {&info->architecture, &info->name, &info->license, &info->size_label,
+                                 &info->tokenizer, &info->pre_tokenizer, &info->chat_template};
+    for (size_t i = 0; i < N_KEYS; i++) *text[i] = copy_text(m, keys[i], &at);
+    const LmShape *s = &m->shape;
+    info->file_bytes = gguf_file_bytes(m->file);
+    info->layers = s->layers;
+    info->width = s->width;
+    info->ffn_width = s->ffn;
+    info->heads = s->heads;
+    info->kv_heads = s->kv_heads;
+    info->head_dim = s->head_dim;
+    info->vocabulary = s->vocab;
+    info->context = s->context;
+    info->rope_base = s->rope_base;
+    info->tensors = (int64_t)gguf_n_tensors(m->file);
+    info->kv_bytes_per_token = (uint64_t)(2 * 2 * s->layers * s->kv_heads * s->head_dim);
+    count_types(m);
+    return 0;
+}
+
+int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
+                   SheafErr *err) {
+    *ids = NULL;
+    *n = 0;
+    return tokenizer_encode(m->tokenizer, text, bytes, bos, special, ids, n, err_of(err));
+}
+
+size_t sheaf_token_bytes(const SheafModel *m, int32_t id, bool special, char *buf, size_t cap) {
+    return tokenizer_bytes(m->tokenizer, id, special, buf, cap);
+}
+
+bool sheaf_token_ends(const SheafModel *m, int32_t id) { return tokenizer_ends(m->tokenizer, id); }
+int32_t sheaf_token_bos(const SheafModel *m) { return tokenizer_bos(m->tokenizer); }
+
+/* ---- plans ----------------------------------------------------------------------------------------------------------*/
+
+typedef struct PlanWithAdvice {
+    SheafPlan plan;
+    char advice[256];
+} PlanWithAdvice;
+
+/* The average rank's work over the busiest one's: 1 is perfect balance. */
+static double balance(const Plan *p, uint64_t *busiest, int *idle) {
+    uint64_t sum = 0;
+    *busiest = 0;
+    *idle = 0;
+    for (int r = 0; r < p->n_ranks; r++) {
+        PlanRankCost c = plan_rank_cost(p, r);
+        sum += c.macs_per_token;
+        if (c.macs_per_token > *busiest) *busiest = c.macs_per_token;
+        *idle += c.heads == 0;
+    }
+    return *busiest ? (double)sum / ((double)*busiest * p->n_ranks) : 1;
+}
+
+static void advise(const SheafModel *m, const Plan *p, char *text, size_t size) {
+    uint64_t busiest, other;
+    int idle, ignored;
+    double even = balance(p, &busiest, &idle);
+    if (even >= 0.9 && !idle) return;
+    int n = snprintf(text, size, "%d ranks: the busiest has %.2f times the average work", p->n_ranks, 1 / even);
+    if (idle) n += snprintf(text + n, size - (size_t)n, ", %d without attention heads", idle);
+    for (int r = p->n_ranks - 1; r > 0 && r >= p->n_ranks - 8; r--) {
+        Plan *q;
+        if (plan_make(&m->graph, &(PlanOptions){.n_ranks = r}, &q, NULL)) return;
+        double e = balance(q, &other, &ignored);
+        plan_free(q);
+        if (e < 0.9 || ignored) continue;
+        snprintf(text + n, size - (size_t)n, "; %d ranks would be balanced (busiest %.2f times the average)", r, 1 / e);
+        return;
+    }
+}
+
+int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, SheafErr *err) {
+    Err *e = err_of(err);
+    *out = NULL;
+    if (ranks < 1 || ranks > 4096) return err_set(e, "a plan for %d ranks: 1 to 4096 are possible", ranks);
+    if (n_ctx < 1) return err_set(e, "a context of %lld tokens: at least 1 is needed", (long long)n_ctx);
+    Plan *p;
+    if (plan_make(&m->graph, &(PlanOptions){.n_ranks = ranks}, &p, e)) return -1;
+    PlanWithAdvice *a = calloc(1, sizeof *a);
+    SheafPlanRank *rank = calloc((size_t)ranks, sizeof *rank);
+    if (!a || !rank) {
+        free(a);
+        free(rank);
+        plan_free(p);
+        return err_set(e, "out of memory");
+    }
+    ExecOptions o = {.max_tokens = 512, .max_outputs = 1, .top = SHEAF_TOP};
+    PlanWire w = plan_wire(p);
+    a->plan = (SheafPlan){.ranks = ranks, .hash = p->hash, .rank = rank, .wire_bytes_per_token = w.bytes_per_token,
+                          .collectives_per_step = w.collectives, .advice = a->advice};
+    int status = 0;
+    for (int r = 0; r < ranks && !status; r++) {
+        PlanRankCost c = plan_rank_cost(p, r);
+        rank[r] = (SheafPlanRank){.heads = c.heads, .kv_heads = c.kv_heads, .ffn_rows = c.ffn_rows, .vocab_rows = c.vocab_rows,
+                                  .weight_bytes = c.weight_bytes,
+                                  .kv_bytes = c.kv_bytes_per_token * (uint64_t)(ceil_div(n_ctx, KV_BLOCK) * KV_BLOCK)};
+        a->plan.weight_bytes_total += c.weight_bytes;
+        status = exec_plan_bytes(p, r, &o, &rank[r].activation_bytes, e);
+    }
+    if (!status) advise(m, p, a->advice, sizeof a->advice);
+    plan_free(p);
+    *out = &a->plan;
+    if (status) {
+        sheaf_plan_free(&a->plan);
+        *out = NULL;
+    }
+    return status;
+}
+
+void sheaf_plan_free(SheafPlan *p) {
+    if (!p) return;
+    free(p->rank);
+    free(p); /* the first member of PlanWithAdvice */
+}

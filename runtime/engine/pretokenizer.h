@@ -1,0 +1,21 @@
+/* Cutting text into the pieces within which BPE merges, by the regular expressions that a model was trained with. */
+#pragma once
+
+#include "base/err.h"
+#include "graph/gguf.h"
+
+typedef struct Pretokenizer Pretokenizer;
+
+typedef struct PretokenizerTraits { /* what else hangs on the name in a GGUF file */
+    bool ignore_merges; /* a piece that is a token is that token, whatever the merges say */
+    bool add_bos;       /* unless the file has a flag */
+} PretokenizerTraits;
+
+/* By the name in tokenizer.ggml.pre; an unknown one is an error that lists those known. The caller owns *out. Local. */
+int pretokenizer_create(GgufString name, Pretokenizer **out, Err *e);
+void pretokenizer_free(Pretokenizer *p);
+PretokenizerTraits pretokenizer_traits(const Pretokenizer *p);
+
+/* Valid UTF-8 -> *ends[*n]: where each piece ends; the first begins at 0, the last ends at `bytes`, none is empty. The
+ * list is p's and stays until the next call. Local. */
+int pretokenizer_split(Pretokenizer *p, const char *text, size_t bytes, const size_t **ends, size_t *n, Err *e);

@@ -1,0 +1,85 @@
+/* Steps that meet the other ranks: thread 0 calls comm, the others wait at the barrier after the step. */
+#include <string.h>
+
+#include "base/trace.h"
+#include "engine/exec_internal.h"
+
+static void fail(Exec *x, const Step *s, const Err *e) {
+    x->err = *e;
+    err_context(&x->err, "%s", s->op->name);
+    x->failed = true;
+}
+
+void step_allreduce(Exec *x, const Step *s, int thread, int n) {
+    (void)n;
+    if (thread != 0) return;
+    size_t values = (size_t)(buf_rows(x, &s->out) * s->out.columns);
+    if (s->out.data != s->in[0].data) memcpy(s->out.data, s->in[0].data, values * sizeof(float));
+    Err e = {""};
+    if (comm_allreduce(x->comm, buf_row(&s->out, 0), values, s->op->u.sum.exact, &e)) fail(x, s, &e);
+}
+
+/* One rank's part, rows one after the other, to its place in the whole. */
+static void scatter(const Exec *x, const Step *s, int rank, const float *part) {
+    const Plan *p = x->plan;
+    ValueId v = s->op->in[0];
+    Range r[SHARD_PARTS];
+    ShardAxis axis = p->shard[v].axis;
+    int n = plan_local_ranges(p, v, axis, rank, r);
+    int64_t rows = buf_rows(x, &s->out);
+    if (axis == AXIS_FIRST) {
+        int64_t per = s->out.h * s->out.w * s->out.columns;
+        memcpy(buf_row(&s->out, 0) + r[0].begin * per, part, (size_t)((r[0].end - r[0].begin) * per) * sizeof(float));
+        return;
+    }
+    for (int64_t row = 0; row < rows; row++)
+        for (int i = 0; i < n; i++) {
+            size_t columns = (size_t)(r[i].end - r[i].begin);
+            memcpy(buf_row(&s->out, row) + r[i].begin, part, columns * sizeof(float));
+            part += columns;
+        }
+}
+
+void step_allgather(Exec *x, const Step *s, int thread, int n) {
+    (void)n;
+    if (thread != 0) return;
+    const Plan *p = x->plan;
+    ValueId v = s->op->in[0];
+    const Buf *in = &s->in[0];
+    int64_t rows = buf_rows(x, &s->out), per = s->out.h * s->out.w * s->out.columns;
+    for (int r = 0; r < p->n_ranks; r++) {
+        int64_t local = plan_local_size(p, v, p->shard[v].axis, r);
+        s->gather_bytes[r] = (size_t)(p->shard[v].axis == AXIS_FIRST ? local * per : rows * local) * sizeof(float);
+    }
+    /* A view's rows have gaps: they are closed in this rank's place of the gathered memory. */
+    size_t before = 0;
+    for (int r = 0; r < x->rank; r++) before += s->gather_bytes[r];
+    const void *mine = in->data;
+    if (!buf_dense(in)) {
+        float *to = (float *)(void *)(s->gather + before);
+        for (int64_t row = 0; row < buf_rows(x, in); row++, to += in->columns)
+            memcpy(to, buf_row(in, row), (size_t)in->columns * sizeof(float));
+        mine = s->gather + before;
+    }
+    Err e = {""};
+    if (comm_allgather(x->comm, mine, s->gather_bytes, s->gather, &e)) {
+        fail(x, s, &e);
+        return;
+    }
+    const uint8_t *part = s->gather;
+    for (int r = 0; r < p->n_ranks; part += s->gather_bytes[r++]) scatter(x, s, r, (const float *)(const void *)part);
+}
+
+/* Several pieces of the columns of a replicated value, side by side. */
+void step_slice(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    share_range(buf_rows(x, &s->out), n, thread, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        float *to = buf_row(&s->out, r);
+        for (int i = 0; i < s->n_parts; i++) {
+            size_t columns = (size_t)(s->part[i].end - s->part[i].begin);
+            memcpy(to, buf_row(&s->in[0], r) + s->part[i].begin, columns * sizeof(float));
+            to += columns;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+/* The steps of language models, but for attention. Each runs on all threads and takes this thread's share. */
+#include <math.h>
+#include <string.h>
+
+#include "base/detmath.h"
+#include "engine/exec_internal.h"
+
+/* This thread's rows of a buffer. */
+static bool my_rows(const Exec *x, const Buf *b, int thread, int n, int64_t *r0, int64_t *r1) {
+    share_range(buf_rows(x, b), n, thread, r0, r1);
+    return *r0 < *r1;
+}
+
+void step_embed(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    const PackedWeights *w = &s->w[0]->packed;
+    const int32_t *ids = (const int32_t *)(const void *)s->in[0].data;
+    my_rows(x, &s->out, thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        int64_t i = ids[r] - s->first; /* a row of another rank's part: it adds zero to the sum */
+        if (i >= 0 && i < w->n) unpack_row(w, i, buf_row(&s->out, r));
+        else memset(buf_row(&s->out, r), 0, (size_t)s->out.columns * sizeof(float));
+    }
+}
+
+/* Threads form a grid: pairs of panels (weights stay in one core's cache) times blocks of rows, when there are more
+ * threads than pairs. */
+void step_linear(Exec *x, const Step *s, int thread, int n) {
+    const Buf *in = &s->in[0];
+    int64_t m = buf_rows(x, in), blocks = ceil_div(m, ACT_ROWS);
+    int64_t across = i64_max(i64_min(n, s->panel_pairs), 1), down = i64_max(i64_min(n / across, blocks), 1);
+    if (thread >= across * down) return;
+    int64_t pair0, pair1, block0, block1;
+    share_range(s->panel_pairs, across, thread % across, &pair0, &pair1);
+    share_range(blocks, down, thread / across, &block0, &block1);
+    bool quantised = in->type == QT_A8;
+    ActQ a = {0};
+    if (quantised) a = buf_act(x, in);
+    const Buf *residual = s->op->u.linear.residual ? &s->in[linear_residual_at(s->op)] : NULL;
+    int64_t column = 0, pairs_before = 0;
+    for (int i = 0; i < s->n_weights; i++) {
+        const PackedWeights *w = &s->w[i]->packed;
+        int64_t panels = packed_panels(w->n), pairs = ceil_div(panels, 2);
+        int64_t p0 = 2 * i64_max(pair0 - pairs_before, 0), p1 = i64_min(2 * (pair1 - pairs_before), panels);
+        Epilogue ep = {.bias = s->bias[i]};
+        if (residual) {
+            ep.residual = buf_row(residual, 0) + column;
+            ep.ld_residual = residual->ld;
+        }
+        float *y = buf_row(&s->out, 0) + column;
+        if (p0 < p1 && quantised) x->k->matmul_q(w, &a, block0, block1, p0, p1, y, s->out.ld, &ep);
+        else if (p0 < p1)
+            x->k->matmul_f(w, buf_row(in, 0), in->ld, block0 * ACT_ROWS, i64_min(block1 * ACT_ROWS, m), p0, p1, y, s->out.ld, &ep);
+        column += w->n;
+        pairs_before += pairs;
+    }
+}
+
+/* A row made in scratch memory, then quantised: stride 0 makes every row index mean that one row. */
+static void quantise_row(const Exec *x, const float *row, int64_t r, ActQ *a) { x->k->quantise(row, 0, r, r + 1, a); }
+
+void step_rmsnorm(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    float eps = s->op->u.norm.eps, *tmp = x->scratch + thread * x->scratch_columns;
+    const float *w = s->w[0]->values;
+    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
+    bool quantised = s->out.type == QT_A8;
+    ActQ a = {0};
+    if (quantised) a = buf_act(x, &s->out);
+    for (int64_t r = r0; r < r1; r++) {
+        float *y = quantised ? tmp : buf_row(&s->out, r);
+        x->k->rmsnorm(buf_row(&s->in[0], r), w, eps, s->in[0].columns, y);
+        if (quantised) quantise_row(x, y, r, &a);
+    }
+}
+
+void step_quantise(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
+    ActQ a = buf_act(x, &s->out);
+    x->k->quantise(buf_row(&s->in[0], 0), s->in[0].ld, r0, r1, &a);
+}
+
+void step_silu_mul(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    float *tmp = x->scratch + thread * x->scratch_columns;
+    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
+    bool quantised = s->out.type == QT_A8;
+    ActQ a = {0};
+    if (quantised) a = buf_act(x, &s->out);
+    for (int64_t r = r0; r < r1; r++) {
+        float *y = quantised ? tmp : buf_row(&s->out, r);
+        x->k->silu_mul(buf_row(&s->in[0], r), buf_row(&s->in[1], r), s->in[0].columns, y);
+        if (quantised) quantise_row(x, y, r, &a);
+    }
+}
+
+void step_rope_table(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    const int32_t *positions = (const int32_t *)(const void *)s->in[0].data;
+    my_rows(x, &s->out, thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        float *row = buf_row(&s->out, r);
+        for (int64_t i = 0; i < s->out.columns / 2; i++) {
+            double angle = positions[r] * s->freq[i];
+            row[2 * i] = (float)det_cos(angle);
+            row[2 * i + 1] = (float)det_sin(angle);
+        }
+    }
+}
+
+void step_rope(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    int dim = s->op->u.attn.head_dim, heads = (int)(s->in[0].columns / dim);
+    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        x->k->rope(buf_row(&s->out, r), heads, dim, s->op->u.attn.rope_dim, s->op->u.attn.neox, buf_row(&s->in[1], r));
+}
+
+void step_select(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    const int32_t *rows = (const int32_t *)(const void *)s->in[1].data;
+    my_rows(x, &s->out, thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        memcpy(buf_row(&s->out, r), buf_row(&s->in[0], rows[r]), (size_t)s->out.columns * sizeof(float));
+}
+
+static void stats_of_row(Exec *x, const Step *s, int64_t r, int thread) {
+    const Buf *in = &s->in[0];
+    const float *logits = buf_row(in, r);
+    int32_t target = ((const int32_t *)(const void *)s->in[1].data)[r];
+    RowStats *out = (RowStats *)(void *)s->out.data + r;
+    *out = (RowStats){.max = -INFINITY, .target = NAN};
+    if (in->columns == 0) return;
+    x->k->logsumexp(logits, in->columns, &out->max, &out->sum);
+    if (target >= s->first && target < s->first + in->columns) out->target = logits[target - s->first];
+    int top = (int)i64_min(x->now->top, in->columns);
+    int32_t *ids = x->top_ids + thread * x->o.top;
+    float *values = x->top_values + thread * x->o.top;
+    x->k->topk(logits, in->columns, top, (int32_t)s->first, ids, values);
+    Candidate *c = x->candidate + r * x->o.top;
+    for (int i = 0; i < top; i++) c[i] = (Candidate){ids[i], values[i]};
+    out->n_top = top;
+}
+
+void step_stats(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) stats_of_row(x, s, r, thread);
+}

@@ -1,0 +1,92 @@
+#include "graph/arch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    ArchBuild *build;
+} architectures[] = {
+    {"llama", arch_llama},
+};
+enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
+
+int arch_build(const Gguf *f, Graph *g, LmShape *shape, Err *e) {
+    graph_init(g);
+    GgufString arch;
+    if (gguf_get_string(f, "general.architecture", true, &arch, e)) return -1;
+    char known[256] = "";
+    for (size_t i = 0; i < N_ARCHITECTURES; i++) {
+        const char *name = architectures[i].name;
+        if (arch.size == strlen(name) && !memcmp(arch.data, name, arch.size)) {
+            Builder b = {.f = f, .g = g, .arch = name, .e = e};
+            if (architectures[i].build(&b, shape) || b.failed) return -1;
+            if (graph_check(g, e)) return err_context(e, "%s", gguf_path(f));
+            return 0;
+        }
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", name);
+    }
+    int shown = arch.size < 60 ? (int)arch.size : 60;
+    return err_set(e, "%s: architecture \"%.*s\" is not supported (this build runs: %s)", gguf_path(f), shown, arch.data, known);
+}
+
+static void builder_fail(Builder *b) { b->failed = true; }
+
+int64_t builder_int(Builder *b, const char *key, int64_t min, int64_t max, int64_t def) {
+    char full[128];
+    snprintf(full, sizeof full, "%s.%s", b->arch, key);
+    int64_t v = def;
+    if (b->failed) return min;
+    if (gguf_get_i64(b->f, full, def < 0, min, max, &v, b->e)) {
+        builder_fail(b);
+        return min;
+    }
+    return v;
+}
+
+double builder_float(Builder *b, const char *key, double def) {
+    char full[128];
+    snprintf(full, sizeof full, "%s.%s", b->arch, key);
+    double v = def;
+    if (b->failed) return 1;
+    if (gguf_get_f64(b->f, full, isnan(def), &v, b->e)) {
+        builder_fail(b);
+        return 1;
+    }
+    return v;
+}
+
+const char *builder_name(int64_t layer, const char *what) {
+    static _Thread_local char names[8][64];
+    static _Thread_local unsigned next;
+    char *s = names[next++ % 8];
+    if (layer < 0) snprintf(s, sizeof names[0], "%s", what);
+    else snprintf(s, sizeof names[0], "blk.%" PRId64 ".%s", layer, what);
+    return s;
+}
+
+bool builder_has(const Builder *b, int64_t layer, const char *name) {
+    return gguf_tensor(b->f, builder_name(layer, name)) != NULL;
+}
+
+ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns) {
+    if (b->failed) return -1;
+    const char *full = builder_name(layer, name);
+    const GgufTensor *t = gguf_tensor(b->f, full);
+    b->failed = true;
+    if (!t) return err_set(b->e, "%s: tensor %s is missing", gguf_path(b->f), full);
+    if (t->type < 0)
+        return err_set(b->e, "%s: tensor %s has type %" PRIu32 ", which this build does not run", gguf_path(b->f), full, t->type_id);
+    bool fits = t->dims[0] == (uint64_t)columns && t->dims[1] == (uint64_t)(rows ? rows : 1) && t->dims[2] == 1 && t->dims[3] == 1;
+    if (!fits)
+        return err_set(b->e, "%s: tensor %s is [%" PRIu64 "][%" PRIu64 "], but the metadata want [%" PRId64 "][%" PRId64 "]",
+                       gguf_path(b->f), full, t->dims[1], t->dims[0], rows ? rows : 1, columns);
+    if (!rows && qtype_info((QType)t->type)->quantised)
+        return err_set(b->e, "%s: tensor %s is a vector of type %s; F32, F16 or BF16 is wanted", gguf_path(b->f), full,
+                       qtype_info((QType)t->type)->name);
+    b->failed = false;
+    int64_t dims[2] = {rows ? rows : columns, columns};
+    return graph_weight(b->g, full, (QType)t->type, rows ? 2 : 1, dims, t->offset, NULL);
+}

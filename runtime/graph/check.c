@@ -1,0 +1,112 @@
+/* Whole-graph checks and the graph as text. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+/* Both shapes are equal but for constants of the last axis when `columns` is false. */
+static bool same_shape(const Value *a, const Value *b, bool columns) {
+    if (a->n_dims != b->n_dims) return false;
+    for (int i = 0; i < a->n_dims - (columns ? 0 : 1); i++)
+        if (a->dim[i].sym != b->dim[i].sym || a->dim[i].size != b->dim[i].size) return false;
+    return true;
+}
+
+static int check_op(const Graph *g, const Op *op, Err *e) {
+    const Value *v[OP_IN];
+    for (int i = 0; i < op->n_in; i++) v[i] = &g->value[op->in[i]];
+    const char *what = NULL;
+    switch (op->kind) {
+    case OP_EMBED:
+        if (v[0]->type != QT_I32 || v[1]->n_dims != 2) what = "wants ids and a matrix";
+        break;
+    case OP_LINEAR:
+        for (int i = 0; i < op->u.linear.n_weights; i++) {
+            if (v[1 + i]->n_dims != 2) what = "a weight is no matrix";
+            else if (v[1 + i]->dim[1].size != value_columns(g, op->in[0])) what = "columns of input and weight differ";
+            else if (op->u.linear.bias && v[linear_bias_at(op, i)]->dim[0].size != v[1 + i]->dim[0].size)
+                what = "bias and weight differ in size";
+        }
+        break;
+    case OP_RMSNORM:
+        if (v[1]->n_dims != 1 || v[1]->dim[0].size != value_columns(g, op->in[0])) what = "the weight's size is not the input's";
+        break;
+    case OP_ROPE:
+        if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim) what = "heads do not fill the input";
+        else if (op->u.attn.rope_dim > op->u.attn.head_dim || op->u.attn.rope_dim % 2) what = "rotated dimensions out of range";
+        break;
+    case OP_KV_STORE:
+        if (!same_shape(v[0], v[1], true) || value_columns(g, op->in[0]) != v[2]->dim[0].size) what = "keys, values and cache differ";
+        break;
+    case OP_ATTENTION:
+        if (op->u.attn.kv_heads < 1 || op->u.attn.heads % op->u.attn.kv_heads) what = "heads are no multiple of KV heads";
+        else if (op->u.attn.head_dim % 16 || op->u.attn.head_dim > 256) what = "head size must be a multiple of 16, at most 256";
+        else if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim) what = "heads do not fill the input";
+        break;
+    case OP_SILU_MUL:
+    case OP_ADD:
+        if (!same_shape(v[0], v[1], true)) what = "the inputs' shapes differ";
+        break;
+    default: break;
+    }
+    return what ? err_set(e, "%s (%s): %s", op->name, op_kind_name(op->kind), what) : 0;
+}
+
+int graph_check(const Graph *g, Err *e) {
+    if (g->failed) {
+        if (e) *e = g->err;
+        return -1;
+    }
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const Op *op = &g->op[i];
+        for (int j = 0; j < op->n_in; j++) {
+            const Value *v = &g->value[op->in[j]];
+            if (v->kind == VALUE_TEMP && (v->producer < 0 || v->producer >= i))
+                return err_set(e, "%s: input %s is used before it is made", op->name, v->name);
+        }
+        if (check_op(g, op, e)) return -1;
+    }
+    if (g->output < 0) return err_set(e, "the graph has no output");
+    return 0;
+}
+
+static int print_shape(FILE *f, const Value *v) {
+    fputc('[', f);
+    for (int i = 0; i < v->n_dims; i++) {
+        if (i) fputc(',', f);
+        if (v->dim[i].sym == DIM_CONST) fprintf(f, "%" PRId64, v->dim[i].size);
+        else fputc(v->dim[i].sym == DIM_TOKENS ? 'T' : 'R', f);
+    }
+    return fputs("] ", f);
+}
+
+char *graph_text(const Graph *g) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return NULL;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const Op *op = &g->op[i];
+        for (int j = 0; j < op->n_out; j++) {
+            const Value *v = &g->value[op->out[j]];
+            fprintf(f, "%%%d ", op->out[j]);
+            print_shape(f, v);
+            fprintf(f, "%s = ", qtype_info(v->type)->name);
+        }
+        fprintf(f, "%s %s", op_kind_name(op->kind), op->name);
+        if (op->kind == OP_VIEW) fprintf(f, " [%" PRId64 ", %" PRId64 ")", op->u.view.begin, op->u.view.end);
+        for (int j = 0; j < op->n_in; j++) {
+            const Value *v = &g->value[op->in[j]];
+            if (v->kind == VALUE_TEMP) fprintf(f, " %%%d", op->in[j]);
+            else fprintf(f, " %s", v->name);
+        }
+        fputc('\n', f);
+    }
+    if (fclose(f)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

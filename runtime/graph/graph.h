@@ -1,0 +1,168 @@
+/* The graph: an ordered list of operators over values. Builders make it, passes rewrite it, the partitioner inserts
+ * collectives, the executor runs it. It knows nothing of ranks or kernels.
+ *
+ * Activations have their features (channels) on the last axis: [T][features] in a language model, [N][H][W][C] in a
+ * convolutional net. A weight of a linear is [out][in], of a convolution [out][kh][kw][in / groups].
+ *
+ * Building never fails in the middle: graph_* return a value id, or -1 after the first error, which the graph keeps
+ * (graph_check). So a builder is straight-line code with one check at the end.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "quant/qtype.h"
+
+enum { GRAPH_DIMS = 4, OP_IN = 8, OP_OUT = 2, LINEAR_MAX = 3 };
+
+typedef int32_t ValueId; /* -1: none */
+
+/* Size of a dimension: a constant, or a symbol whose size a step brings. */
+typedef enum DimSym {
+    DIM_CONST,
+    DIM_TOKENS, /* T: tokens of the step */
+    DIM_OUTPUTS /* R: tokens of the step whose result is wanted */
+} DimSym;
+typedef struct Dim {
+    DimSym sym;
+    int64_t size; /* of a constant */
+} Dim;
+
+typedef enum ValueKind {
+    VALUE_TEMP,
+    VALUE_INPUT,  /* given by each step, by name */
+    VALUE_WEIGHT, /* constant: from a file, or from memory */
+    VALUE_STATE,  /* kept from step to step: KV cache */
+} ValueKind;
+
+typedef struct Value {
+    char name[64];
+    ValueKind kind;
+    QType type;
+    int n_dims;
+    Dim dim[GRAPH_DIMS];
+    int32_t producer;   /* index of the operator that makes it, -1: none */
+    uint64_t offset;    /* weight in a file: byte offset of its data */
+    const void *memory; /* weight given in memory (not owned), else NULL */
+} Value;
+
+typedef enum OpKind {
+    OP_EMBED,      /* (ids [T], W [V][D]) -> [T][D] */
+    OP_LINEAR,     /* (x [..][K], W_i [N_i][K] ..., then biases [N_i] ..., then residual) -> [..][N_0 + N_1 + ..] */
+    OP_RMSNORM,    /* (x [..][D], w [D]) -> the same shape; its type may be QT_A8 */
+    OP_QUANTISE,   /* (x) -> the same values as QT_A8 */
+    OP_ROPE_TABLE, /* (positions [T]) -> [T][rope_dim]: cosine, sine pairs */
+    OP_ROPE,       /* (x [T][heads * head_dim], table) -> the same, in place */
+    OP_KV_STORE,   /* (k, v [T][kv_heads * head_dim], state): writes into the state */
+    OP_ATTENTION,  /* (q [T][heads * head_dim], state) -> [T][heads * head_dim] */
+    OP_SILU_MUL,   /* (gate, up) -> silu(gate) * up; its type may be QT_A8 */
+    OP_RELU,       /* (x) */
+    OP_ADD,        /* (a, b) */
+    OP_VIEW,       /* (x): columns [begin, end) of the last axis, no copy */
+    OP_SELECT,     /* (x [T][D], rows [R]) -> [R][D] */
+    OP_STATS,      /* (logits [R][V], targets [R]) -> per row: maximum, sum of exp, target logit, best candidates */
+    OP_CONV,       /* (x [N][H][W][C], W, bias or none) -> [N][H'][W'][O]; groups is 1 or C */
+    OP_POOL,       /* (x [N][H][W][C]) -> [N][H'][W'][C], or [N][C] when global */
+    /* put in by the partitioner */
+    OP_ALLREDUCE, /* (x partial) -> x replicated */
+    OP_ALLGATHER, /* (x split) -> x replicated */
+    OP_SLICE,     /* (x replicated) -> this rank's part */
+    OP_COUNT
+} OpKind;
+
+typedef enum PoolKind { POOL_MAX, POOL_AVERAGE, POOL_GLOBAL_AVERAGE } PoolKind;
+
+typedef struct Op {
+    OpKind kind;
+    char name[48]; /* for messages and traces: "blk.3.ffn_down" */
+    int n_in, n_out;
+    ValueId in[OP_IN], out[OP_OUT];
+    union { /* by kind */
+        struct {
+            int n_weights;
+            bool bias, residual;
+        } linear;
+        struct {
+            float eps;
+        } norm;
+        struct {
+            int heads, kv_heads, head_dim, rope_dim; /* rope: heads of x; attention, KV store: all */
+            bool neox;                               /* pairs (i, i + rope_dim/2) in place of (2i, 2i + 1) */
+            float scale;
+            double rope_base;
+        } attn;
+        struct {
+            int64_t begin, end;
+        } view;
+        struct {
+            int kh, kw, stride, pad, groups;
+            bool relu;
+            PoolKind pool;
+        } conv;
+        struct {
+            bool exact; /* allreduce: fp32 on every wire */
+        } sum;
+    } u;
+} Op;
+
+typedef struct Graph {
+    Value *value;
+    int32_t n_values, cap_values;
+    Op *op;
+    int32_t n_ops, cap_ops;
+    ValueId output; /* what a step is for */
+    bool failed;
+    Err err; /* the first error while building */
+} Graph;
+
+void graph_init(Graph *g);
+void graph_free(Graph *g);
+/* -1 with the first error of the building, if there was one. Then checks the whole: every input made before it is used,
+ * shapes that fit each other. Local. */
+int graph_check(const Graph *g, Err *e);
+
+/* Names and descriptions for messages. */
+const char *op_kind_name(OpKind k);
+/* One line per operator: "%12 [T,960] f32 = linear blk.0.attn_q ...", into a malloc'ed string the caller frees. */
+char *graph_text(const Graph *g);
+
+/* ---- building ------------------------------------------------------------------------------------------------------ */
+Dim dim_const(int64_t n);
+Dim dim_tokens(void);
+Dim dim_outputs(void);
+/* Elements of the trailing axis. */
+int64_t value_columns(const Graph *g, ValueId v);
+
+ValueId graph_input(Graph *g, const char *name, QType t, int n_dims, const Dim *dims);
+ValueId graph_state(Graph *g, const char *name, int kv_heads, int head_dim); /* KV cache of one layer */
+/* A weight in a file at `offset`, or in memory when `memory` is given. dims are constants. */
+ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int64_t *dims, uint64_t offset,
+                     const void *memory);
+
+ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w);
+ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias);
+ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps);
+ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, int rope_dim, double base);
+ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, bool neox);
+/* Stores k and v, then attends: q [T][heads * head_dim] over the state -> [T][heads * head_dim]. */
+ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, int heads,
+                        int kv_heads, int head_dim, float scale);
+ValueId graph_silu_mul(Graph *g, const char *name, ValueId gate, ValueId up);
+ValueId graph_relu(Graph *g, const char *name, ValueId x);
+ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b);
+ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows);
+ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets);
+ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups);
+ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int size, int stride, int pad);
+
+/* ---- for passes ---------------------------------------------------------------------------------------------------- */
+/* Adds an operator (copied; outputs' producers set) at the end. */
+void graph_push(Graph *g, const Op *op);
+/* A new temporary like `v`, with another name. */
+ValueId graph_temp_like(Graph *g, ValueId v, const char *name);
+/* How many operators read v (the graph's output counts as one more). */
+int graph_uses(const Graph *g, ValueId v);
+/* The input of an operator at which biases and the residual of a linear stand. */
+static inline int linear_bias_at(const Op *op, int i) { return 1 + op->u.linear.n_weights + i; }
+static inline int linear_residual_at(const Op *op) {
+    return 1 + op->u.linear.n_weights * (op->u.linear.bias ? 2 : 1);
+}

@@ -1,0 +1,202 @@
+#include "graph/passes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A pass takes the operators out of the graph and pushes their successors back. */
+typedef struct Rewrite {
+    Graph *g;
+    Op *old;
+    int32_t n_old;
+} Rewrite;
+
+static int rewrite_begin(Rewrite *r, Graph *g, Err *e) {
+    r->g = g;
+    r->n_old = g->n_ops;
+    r->old = malloc((size_t)g->n_ops * sizeof *r->old + 1);
+    if (!r->old) return err_set(e, "out of memory in a pass over the graph");
+    memcpy(r->old, g->op, (size_t)g->n_ops * sizeof *r->old);
+    return 0;
+}
+
+static int rewrite_end(Rewrite *r, Err *e) {
+    free(r->old);
+    return graph_check(r->g, e);
+}
+
+/* The only reader of v among the old operators, or NULL when there is none, more than one, or v is the output. */
+static Op *only_reader(Rewrite *r, ValueId v) {
+    Op *found = NULL;
+    if (r->g->output == v) return NULL;
+    for (int32_t i = 0; i < r->n_old; i++)
+        for (int j = 0; j < r->old[i].n_in; j++)
+            if (r->old[i].kind != OP_COUNT && r->old[i].in[j] == v) {
+                if (found) return NULL;
+                found = &r->old[i];
+            }
+    return found;
+}
+
+/* An operator marked OP_COUNT was merged into another. */
+static bool merged(const Op *op) { return op->kind == OP_COUNT; }
+
+static bool joins(const Graph *g, const Op *a, const Op *b) {
+    return b->kind == OP_LINEAR && b->in[0] == a->in[0] && b->u.linear.n_weights == 1 &&
+           b->u.linear.bias == a->u.linear.bias && !b->u.linear.residual &&
+           qtype_info(g->value[a->in[1]].type)->quantised == qtype_info(g->value[b->in[1]].type)->quantised;
+}
+
+/* Pushes one linear with n >= 2 weights and a view of its output for each. */
+static void push_joined(Graph *g, Op *const *part, int n) {
+    Op op = *part[0];
+    op.u.linear.n_weights = n;
+    int64_t columns = 0, begin = 0;
+    for (int i = 0; i < n; i++) {
+        op.in[1 + i] = part[i]->in[1];
+        if (op.u.linear.bias) op.in[1 + n + i] = part[i]->in[2];
+        columns += value_columns(g, part[i]->out[0]);
+    }
+    op.n_in = 1 + n * (op.u.linear.bias ? 2 : 1);
+    const char *last = strrchr(part[n - 1]->name, '.');
+    snprintf(op.name, sizeof op.name, "%.30s+%.14s", part[0]->name, last ? last + 1 : part[n - 1]->name);
+    ValueId all = graph_temp_like(g, part[0]->out[0], op.name);
+    if (all < 0) return;
+    g->value[all].dim[g->value[all].n_dims - 1] = dim_const(columns);
+    op.out[0] = all;
+    graph_push(g, &op);
+    for (int i = 0; i < n; i++) {
+        Op view = {.kind = OP_VIEW, .n_in = 1, .in = {all}, .n_out = 1, .out = {part[i]->out[0]}};
+        memcpy(view.name, part[i]->name, sizeof view.name);
+        view.u.view.begin = begin;
+        view.u.view.end = begin += value_columns(g, part[i]->out[0]);
+        graph_push(g, &view);
+    }
+}
+
+int pass_fuse_linears(Graph *g, Err *e) {
+    Rewrite r;
+    if (rewrite_begin(&r, g, e)) return -1;
+    g->n_ops = 0;
+    for (int32_t i = 0; i < r.n_old; i++) {
+        Op *part[LINEAR_MAX] = {&r.old[i]};
+        if (merged(part[0])) continue;
+        int n = 1;
+        if (part[0]->kind == OP_LINEAR && part[0]->u.linear.n_weights == 1 && !part[0]->u.linear.residual)
+            for (int32_t j = i + 1; j < r.n_old && n < LINEAR_MAX; j++)
+                if (joins(g, part[0], &r.old[j])) part[n++] = &r.old[j];
+        if (n == 1) {
+            graph_push(g, part[0]);
+            continue;
+        }
+        push_joined(g, part, n);
+        for (int k = 1; k < n; k++) part[k]->kind = OP_COUNT;
+    }
+    return rewrite_end(&r, e);
+}
+
+int pass_quantise_activations(Graph *g, Err *e) {
+    Rewrite r;
+    if (rewrite_begin(&r, g, e)) return -1;
+    ValueId *quantised = malloc((size_t)g->n_values * sizeof *quantised);
+    int32_t n_values = g->n_values;
+    if (!quantised) {
+        free(r.old);
+        return err_set(e, "out of memory in a pass over the graph");
+    }
+    for (int32_t i = 0; i < n_values; i++) quantised[i] = -1;
+    g->n_ops = 0;
+    for (int32_t i = 0; i < r.n_old; i++) {
+        Op op = r.old[i];
+        ValueId x = op.in[0];
+        if (op.kind == OP_LINEAR && qtype_info(g->value[op.in[1]].type)->quantised && g->value[x].type == QT_F32) {
+            if (quantised[x] < 0) {
+                Op q = {.kind = OP_QUANTISE, .n_in = 1, .in = {x}, .n_out = 1};
+                snprintf(q.name, sizeof q.name, "%.40s.x8", op.name);
+                q.out[0] = graph_temp_like(g, x, q.name);
+                if (q.out[0] >= 0) {
+                    g->value[q.out[0]].type = QT_A8;
+                    graph_push(g, &q);
+                }
+                quantised[x] = q.out[0];
+            }
+            op.in[0] = quantised[x];
+        }
+        graph_push(g, &op);
+    }
+    free(quantised);
+    return rewrite_end(&r, e);
+}
+
+int pass_fuse_quantise(Graph *g, Err *e) {
+    Rewrite r;
+    if (rewrite_begin(&r, g, e)) return -1;
+    g->n_ops = 0;
+    for (int32_t i = 0; i < r.n_old; i++) {
+        Op op = r.old[i];
+        if (merged(&op)) continue;
+        if (op.kind == OP_RMSNORM || op.kind == OP_SILU_MUL) {
+            Op *reader = only_reader(&r, op.out[0]);
+            if (reader && reader->kind == OP_QUANTISE) {
+                op.out[0] = reader->out[0];
+                reader->kind = OP_COUNT;
+            }
+        }
+        graph_push(g, &op);
+    }
+    return rewrite_end(&r, e);
+}
+
+int pass_fuse_relu(Graph *g, Err *e) {
+    Rewrite r;
+    if (rewrite_begin(&r, g, e)) return -1;
+    g->n_ops = 0;
+    for (int32_t i = 0; i < r.n_old; i++) {
+        Op op = r.old[i];
+        if (merged(&op)) continue;
+        if (op.kind == OP_CONV) {
+            Op *reader = only_reader(&r, op.out[0]);
+            if (reader && reader->kind == OP_RELU) {
+                op.u.conv.relu = true;
+                op.out[0] = reader->out[0];
+                reader->kind = OP_COUNT;
+            }
+        }
+        graph_push(g, &op);
+    }
+    return rewrite_end(&r, e);
+}
+
+int pass_fuse_residual(Graph *g, Err *e) {
+    Rewrite r;
+    if (rewrite_begin(&r, g, e)) return -1;
+    g->n_ops = 0;
+    for (int32_t i = 0; i < r.n_old; i++) {
+        Op op = r.old[i];
+        if (merged(&op)) continue;
+        if (op.kind == OP_LINEAR && op.u.linear.n_weights == 1 && !op.u.linear.residual) {
+            Op *reader = only_reader(&r, op.out[0]);
+            /* The other addend must be there before this operator runs. */
+            if (reader && reader->kind == OP_ADD) {
+                ValueId other = reader->in[0] == op.out[0] ? reader->in[1] : reader->in[0];
+                int32_t made = g->value[other].producer; /* index among the new operators, when already pushed */
+                bool ready = other != op.out[0] && (g->value[other].kind != VALUE_TEMP ||
+                                                    (made >= 0 && made < g->n_ops && g->op[made].out[0] == other));
+                if (ready) {
+                    op.u.linear.residual = true;
+                    op.in[op.n_in++] = other;
+                    op.out[0] = reader->out[0];
+                    reader->kind = OP_COUNT;
+                }
+            }
+        }
+        graph_push(g, &op);
+    }
+    return rewrite_end(&r, e);
+}
+
+int passes_run(Graph *g, Err *e) {
+    return pass_fuse_linears(g, e) || pass_quantise_activations(g, e) || pass_fuse_quantise(g, e) || pass_fuse_relu(g, e)
+               ? -1
+               : 0;
+}

@@ -1,0 +1,130 @@
+"""Whatever is wrong with a call, at one rank and at two: one line on standard error that begins with "sheaf: ", nothing
+on standard output, an exit status that is not zero, within the time limit, and no process left."""
+import os
+import pathlib
+import tempfile
+import unittest
+
+import program
+
+WRONG_USE, FAILED = 2, 1
+
+
+class BadInput(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = path = pathlib.Path(cls.folder.name)
+        cls.model = program.tiny_model(path / "tiny.gguf")
+        whole = cls.model.read_bytes()
+        (path / "empty.gguf").write_bytes(b"")
+        (path / "text.gguf").write_text("This is not a model.\n" * 100)
+        (path / "header.gguf").write_bytes(whole[:100])
+        (path / "cut.gguf").write_bytes(whole[: len(whole) * 3 // 4])
+        (path / "magic.gguf").write_bytes(b"GGML" + whole[4:])
+        (path / "short.txt").write_text("Only a few words.")
+        (path / "long.txt").write_text("x1 " * 400)
+        (path / "latin1.txt").write_bytes(b"caf\xe9 au lait")
+        os.mkfifo(path / "fifo.gguf")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def refused(self, arguments, says, status, **how):
+        for ranks in (0, 1, 2):
+            if ranks == 1 and status == WRONG_USE:
+                continue  # the same path as two ranks
+            with self.subTest(arguments=arguments, ranks=ranks):
+                r = program.run(arguments, ranks, **how)
+                self.assertEqual(r.left, [], "processes were left running")
+                self.assertEqual(len(r.err), 1, f"standard error: {r.err}")
+                self.assertTrue(r.err[0].startswith("sheaf: "), r.err[0])
+                self.assertIn(says, r.err[0])
+                self.assertEqual(r.out, b"")
+                self.assertEqual(r.status, status)
+                self.assertLess(r.seconds, program.TIME_LIMIT)
+
+    def wrong_use(self, arguments, says, **how):
+        self.refused(arguments, says, WRONG_USE, **how)
+
+    def failure(self, arguments, says, **how):
+        self.refused(arguments, says, FAILED, **how)
+
+    def test_verbs(self):
+        self.wrong_use([], "no verb")
+        self.wrong_use(["rnu", self.model], "did you mean 'run'?")
+        self.wrong_use(["eval", "perplexty", self.model], "did you mean 'eval perplexity'?")
+
+    def test_options(self):
+        run = ["run", self.model]
+        self.wrong_use([*run, "-p", "a", "--tmep", "1"], "did you mean --temp?")
+        self.wrong_use([*run, "-p"], "-p needs a value")
+        self.wrong_use([*run, "-p", "a", "-f", "b"], "exclude each other")
+        self.wrong_use(["run", "-p", "a"], "needs a model file")
+        self.wrong_use([*run, "another", "-p", "a"], "one argument too many")
+        self.wrong_use(["eval", "perplexity", self.model], "needs a text")
+
+    def test_values(self):
+        run = ["run", self.model, "-p", "a"]
+        self.wrong_use([*run, "-n", "0"], "-n 0")
+        self.wrong_use([*run, "-n", "many"], "not a whole number")
+        self.wrong_use([*run, "--ctx", "0"], "--ctx 0")
+        self.wrong_use([*run, "--temp", "-1"], "--temp -1")
+        self.wrong_use([*run, "--top-p", "2"], "--top-p 2")
+        self.wrong_use([*run, "--isa", "sse9"], "--isa sse9")
+        self.wrong_use([*run, "--wire", "f8"], "--wire f8")
+        self.wrong_use([*run, "--threads", "0"], "--threads 0")
+        self.wrong_use(run, "SHEAF_BATCH none", environment={"SHEAF_BATCH": "none"})
+        self.wrong_use(["plan", self.model, "-n", "0"], "-n 0")
+
+    def test_models(self):
+        run = lambda name: ["run", self.path / name, "-p", "a"]
+        self.failure(run("missing.gguf"), "missing.gguf")
+        self.failure(["run", self.path, "-p", "a"], str(self.path))
+        self.failure(run("empty.gguf"), "empty.gguf")
+        self.failure(run("text.gguf"), "text.gguf")
+        self.failure(run("header.gguf"), "header.gguf")
+        self.failure(run("cut.gguf"), "cut.gguf")
+        self.failure(run("magic.gguf"), "magic.gguf")
+        self.failure(run("fifo.gguf"), "fifo.gguf")
+        self.failure(["info", self.path / "missing.gguf"], "missing.gguf")
+        self.failure(["plan", self.path / "cut.gguf", "-n", "2"], "cut.gguf")
+
+    def test_prompts(self):
+        run = ["run", self.model]
+        self.failure([*run, "-f", self.path / "missing.txt"], "missing.txt")
+        self.failure([*run, "-f", self.path], "directory")
+        self.failure([*run, "-f", self.path / "latin1.txt"], "3")  # the offset
+        self.failure([*run, "-f", self.path / "long.txt"], "context")
+        self.failure([*run, "-p", "a few words", "--ctx", "2"], "context")
+        self.failure([*run, "-p", "a", "--ctx", "100000"], "--ctx 100000")
+        self.failure([*run, "-p", ""], "empty")
+        self.failure(run, "empty")  # nothing on standard input
+
+    def test_texts(self):
+        perplexity = ["eval", "perplexity", self.model, "--ctx", "64"]
+        self.failure([*perplexity, "-f", self.path / "short.txt"], "tokens")
+        self.failure([*perplexity, "-f", self.path / "latin1.txt"], "3")
+        self.failure([*perplexity, "-f", self.path / "missing.txt"], "missing.txt")
+
+    def test_output_that_cannot_be_written(self):
+        for arguments in (["run", self.model, "-p", "a", "-q"], ["info", self.model], ["plan", self.model]):
+            for ranks in (0, 2):
+                with self.subTest(arguments=arguments, ranks=ranks):
+                    # The shell of each rank opens /dev/full, since mpirun would stand between.
+                    shell = program.KEEP_STDERR + " >/dev/full"
+                    before, program.KEEP_STDERR = program.KEEP_STDERR, shell
+                    try:
+                        r = program.run(arguments, ranks)
+                    finally:
+                        program.KEEP_STDERR = before
+                    self.assertEqual(len(r.err), 1, f"standard error: {r.err}")
+                    self.assertIn("sheaf: ", r.err[0])
+                    self.assertIn("No space left on device", r.err[0])
+                    self.assertEqual(r.status, FAILED)
+                    self.assertEqual(r.left, [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

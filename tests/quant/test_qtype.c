@@ -1,0 +1,169 @@
+/* Number formats. Blocks and values of the weight formats were made with the gguf package
+ * (tests/reference/qtype_reference.py); half precision is checked against the compiler's own conversions. */
+#include "base/size.h"
+#include "check.h"
+#include "quant/qtype.h"
+
+#include <math.h>
+
+static uint32_t bits_of(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static float float_of(uint32_t u) {
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* All 65536 halves: value = (-1)^s 2^(e-15) (1 + m/1024), or 2^-14 m/1024 when e = 0 (IEEE 754-2008, 3.4). */
+static void test_f16_widen(void) {
+    int wrong = 0;
+    for (uint32_t h = 0; h < 65536; h++) {
+        int e = (int)(h >> 10 & 31), m = (int)(h & 1023);
+        double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+        float got = f16_to_f32((uint16_t)h), want = (float)(h & 0x8000 ? -v : v);
+        wrong += isnan(want) ? !isnan(got) : bits_of(got) != bits_of(want);
+        wrong += !isnan(want) && f32_to_f16(got) != h; /* and back */
+    }
+    CU_ASSERT(wrong == 0);
+}
+
+/* Between each pair of neighbouring halves: the midpoint goes to the even one, anything else to the nearer. */
+static void test_f16_narrow(void) {
+    int wrong = 0;
+    for (uint32_t h = 0; h < 0x7bff; h++) {
+        float low = f16_to_f32((uint16_t)h), high = f16_to_f32((uint16_t)(h + 1)), middle = (low + high) * 0.5f;
+        wrong += f32_to_f16(middle) != (h & 1 ? h + 1 : h);
+        wrong += f32_to_f16(nextafterf(middle, 0)) != h;
+        wrong += f32_to_f16(nextafterf(middle, INFINITY)) != h + 1;
+        wrong += f32_to_f16(-middle) != (0x8000 | (h & 1 ? h + 1 : h));
+    }
+    CU_ASSERT(wrong == 0);
+    CU_ASSERT(f32_to_f16(65519.996f) == 0x7bff); /* below the midpoint to 2^16 */
+    CU_ASSERT(f32_to_f16(65520.0f) == 0x7c00);
+    CU_ASSERT(f32_to_f16(1e30f) == 0x7c00 && f32_to_f16(-INFINITY) == 0xfc00);
+    CU_ASSERT(isnan(f16_to_f32(f32_to_f16(NAN))) && isnan(f16_to_f32(f32_to_f16(float_of(0x7f800001)))));
+}
+
+/* A sample over all floats against the compiler's (the CPU's, where it has them) conversions. */
+static void test_f16_hardware(void) {
+#ifdef __FLT16_MAX__
+    int wrong = 0;
+    for (uint64_t u = 0; u < (uint64_t)1 << 32; u += 257) {
+        float f = float_of((uint32_t)u);
+        _Float16 h = (_Float16)f;
+        uint16_t want;
+        memcpy(&want, &h, sizeof want);
+        wrong += isnan(f) ? !isnan(f16_to_f32(f32_to_f16(f))) : f32_to_f16(f) != want;
+    }
+    CU_ASSERT(wrong == 0);
+#else
+    printf("    this compiler has no _Float16: not compared\n");
+#endif
+}
+
+/* bf16: the nearest of the two neighbours that share the upper 16 bits, in exact double arithmetic. */
+static void test_bf16(void) {
+    int wrong = 0;
+    for (uint64_t u = 0; u < 0x7f7f0000; u += 4093) {
+        float f = float_of((uint32_t)u);
+        uint16_t low = (uint16_t)(u >> 16);
+        double down = (double)f - bf16_to_f32(low), up = (double)bf16_to_f32((uint16_t)(low + 1)) - f;
+        uint16_t want = (uint16_t)(down < up || (down == up && !(low & 1)) ? low : low + 1);
+        wrong += f32_to_bf16(f) != want;
+        wrong += f32_to_bf16(-f) != (want | 0x8000);
+    }
+    CU_ASSERT(wrong == 0);
+    CU_ASSERT(f32_to_bf16(1.00390625f) == 0x3f80); /* 1 + 2^-8: a tie, to even */
+    CU_ASSERT(f32_to_bf16(1.01171875f) == 0x3f82); /* 1 + 3 * 2^-8 */
+    CU_ASSERT(f32_to_bf16(INFINITY) == 0x7f80 && f32_to_bf16(3.4e38f) == 0x7f80);
+    CU_ASSERT(isnan(bf16_to_f32(f32_to_bf16(float_of(0x7f800001)))));
+}
+
+static void test_table(void) {
+    size_t bytes;
+    CU_ASSERT(qtype_from_gguf(0) == QT_F32 && qtype_from_gguf(1) == QT_F16 && qtype_from_gguf(30) == QT_BF16);
+    CU_ASSERT(qtype_from_gguf(2) == QT_Q4_0 && qtype_from_gguf(3) == QT_Q4_1 && qtype_from_gguf(8) == QT_Q8_0);
+    CU_ASSERT(qtype_from_gguf(12) == -1 && qtype_from_gguf(UINT32_MAX) == -1);
+    CU_ASSERT(qtype_bytes(QT_Q4_0, 64, &bytes) && bytes == 36);
+    CU_ASSERT(qtype_bytes(QT_Q4_1, 64, &bytes) && bytes == 40);
+    CU_ASSERT(qtype_bytes(QT_Q8_0, 64, &bytes) && bytes == 68);
+    CU_ASSERT(qtype_bytes(QT_BF16, 3, &bytes) && bytes == 6);
+    CU_ASSERT(!qtype_bytes(QT_Q8_0, 33, &bytes));
+    CU_ASSERT(!qtype_bytes(QT_F32, UINT64_MAX / 2, &bytes));
+    CU_ASSERT(!qtype_bytes(QT_A8, 32, &bytes)); /* never in a file */
+    for (int t = 0; t < QT_COUNT; t++)
+        CU_ASSERT(qtype_info((QType)t)->name != NULL && qtype_info((QType)t)->group >= 1);
+}
+
+/* One block of each by hand, from the block's description: codes 0..15 at j, 15..0 at j + 16. */
+static void test_blocks_by_hand(void) {
+    uint8_t b[34];
+    float y[32];
+    for (int j = 0; j < 16; j++) b[2 + j] = (uint8_t)(j | (15 - j) << 4);
+    b[0] = 0x00, b[1] = 0x38; /* fp16 0.5 */
+    qtype_dequantise(QT_Q4_0, b, 32, y);
+    for (int j = 0; j < 16; j++) CU_ASSERT(y[j] == 0.5f * (float)(j - 8) && y[j + 16] == 0.5f * (float)(7 - j));
+    memmove(b + 4, b + 2, 16);
+    b[2] = 0x00, b[3] = 0xbc; /* fp16 -1 */
+    qtype_dequantise(QT_Q4_1, b, 32, y);
+    for (int j = 0; j < 16; j++) CU_ASSERT(y[j] == 0.5f * (float)j - 1 && y[j + 16] == 0.5f * (float)(15 - j) - 1);
+    for (int j = 0; j < 32; j++) b[2 + j] = (uint8_t)(j * 8 - 128);
+    qtype_dequantise(QT_Q8_0, b, 32, y);
+    for (int j = 0; j < 32; j++) CU_ASSERT(y[j] == 0.5f * (float)(j * 8 - 128));
+}
+
+static void check_fixture(QType t) {
+    char path[512], name[32];
+    snprintf(name, sizeof name, "qtype_%s.bin", qtype_info(t)->name);
+    CU_ASSERT_FATAL(check_path(path, sizeof path, "SHEAF_FIXTURES", name));
+    FILE *f = fopen(path, "rb");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    uint32_t n = 0;
+    static float x[1024], y[1024], got[1024];
+    static uint8_t blocks[4096], made[4096];
+    size_t bytes = 0;
+    CU_ASSERT_FATAL(fread(&n, sizeof n, 1, f) == 1 && n <= 1024 && qtype_bytes(t, n, &bytes));
+    CU_ASSERT(fread(x, sizeof *x, n, f) == n && fread(blocks, 1, bytes, f) == bytes && fread(y, sizeof *y, n, f) == n);
+    fclose(f);
+    qtype_dequantise(t, blocks, n, got);
+    CU_ASSERT(memcmp(got, y, n * sizeof *y) == 0);
+    qtype_quantise(t, x, n, made);
+    CU_ASSERT(memcmp(made, blocks, bytes) == 0);
+    for (size_t i = 0; i < bytes; i++)
+        if (made[i] != blocks[i]) {
+            printf("    %s: byte %zu is %u, want %u\n", qtype_info(t)->name, i, made[i], blocks[i]);
+            break;
+        }
+}
+
+static void test_fixtures(void) {
+    for (QType t = QT_F32; t <= QT_Q8_0; t++) check_fixture(t);
+}
+
+/* Values that no weight should have give some block, not undefined behaviour. */
+static void test_odd_values(void) {
+    float x[32] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f};
+    uint8_t b[34];
+    for (QType t = QT_F32; t <= QT_Q8_0; t++) {
+        uint8_t big[128];
+        qtype_quantise(t, x, 32, t < QT_Q4_0 ? big : b);
+    }
+    CU_PASS("no trap");
+}
+
+int main(void) {
+    static const CU_TestInfo tests[] = {{"f16 to f32", test_f16_widen},
+                                        {"f32 to f16", test_f16_narrow},
+                                        {"f16, the compiler's", test_f16_hardware},
+                                        {"bf16", test_bf16},
+                                        {"table", test_table},
+                                        {"blocks by hand", test_blocks_by_hand},
+                                        {"fixtures", test_fixtures},
+                                        {"odd values", test_odd_values},
+                                        CU_TEST_INFO_NULL};
+    return check_run("qtype", tests);
+}
