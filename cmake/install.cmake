@@ -6,14 +6,13 @@ set(layer_objects)
 foreach(layer base quant kernels comm graph partition engine)
     list(APPEND layer_objects $<TARGET_OBJECTS:sheaf_${layer}>)
 endforeach()
-set(layer_needs PkgConfig::HWLOC PkgConfig::PCRE2 ${NUMA_LIBRARY} ${DNNL_LIBRARY} MPI::MPI_C Threads::Threads m)
 
 foreach(kind STATIC SHARED)
     string(TOLOWER sheaf_${kind} target)
     add_library(${target} ${kind} ${layer_objects})
     set_target_properties(${target} PROPERTIES OUTPUT_NAME sheaf LINKER_LANGUAGE C VERSION ${PROJECT_VERSION}
         SOVERSION ${PROJECT_VERSION_MAJOR})
-    target_link_libraries(${target} PRIVATE ${layer_needs})
+    target_link_libraries(${target} PRIVATE sheaf_engine) # for what the layers need; their own objects are in already
 endforeach()
 
 # The prefix is worked out from where sheaf.pc lies, so that the installed tree can be moved.

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { GROUP = ACT_GROUP, Q4_CODES = GROUP / 2 * PANEL, Q8_CODES = GROUP * PANEL, HALF = PANEL / 2, AHEAD = 3072 };
+enum { GROUP = ACT_GROUP, Q4_CODES = GROUP / 2 * PANEL, Q8_CODES = GROUP * PANEL, HALF = PANEL / 2, AHEAD = 6144 };
 
 /* What a weight type means for these loops; a constant wherever it is used. */
 typedef struct Format {

@@ -52,7 +52,7 @@ LANES_INLINE void load_codes(const Format f, const uint8_t *group, __m512i w[8])
 
 /* ---- few rows ------------------------------------------------------------------------------------------------------*/
 
-enum { STREAM_ROWS = 3, AHEAD = 3072 };
+enum { STREAM_ROWS = 3, AHEAD = 4096 };
 
 /* One panel times `rows` rows (a constant, at most STREAM_ROWS). Two chains of dot products halve their latency. */
 LANES_INLINE void stream_panel(const Format f, const int rows, const uint8_t *panel, int64_t n_groups,

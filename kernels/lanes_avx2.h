@@ -12,12 +12,14 @@ typedef struct Vec {
 } Vec;
 
 /* Shapes of the fp32 multiply tile (lanes_tile.inc), rows x vectors: at most 6 x 1 accumulators (12 registers), 1 vector
- * of weights (2) and 1 broadcast of 16 registers. */
-enum { TILE_ROWS = 6, TILE_VECS = 1, FEW_ROWS = 2 };
-#define FEW_SHAPES(X, ...) X(1, 1, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(1, 2, __VA_ARGS__) X(2, 2, __VA_ARGS__)
+ * of weights (2) and 1 broadcast of 16 registers; FEW_*: with b straight from memory. */
+enum { TILE_ROWS = 6, TILE_VECS = 1, FEW_ROWS = 4, FEW_VECS = 2 };
 #define TILE_SHAPES(X, ...)                                                                                            \
-    FEW_SHAPES(X, __VA_ARGS__)                                                                                         \
-    X(3, 1, __VA_ARGS__) X(4, 1, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(6, 1, __VA_ARGS__)
+    X(1, 1, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(3, 1, __VA_ARGS__)                                                     \
+    X(4, 1, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(6, 1, __VA_ARGS__)
+#define FEW_SHAPES(X, ...)                                                                                             \
+    X(1, 1, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(3, 1, __VA_ARGS__) X(4, 1, __VA_ARGS__)                                \
+    X(1, 2, __VA_ARGS__) X(2, 2, __VA_ARGS__)
 
 /* All ones in the first n of 8 lanes (n may be below 0 or above 8). */
 LANES_INLINE __m256i first_of_8(int64_t n) {

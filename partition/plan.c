@@ -82,6 +82,50 @@ static void split_images(Planner *pl) {
     }
 }
 
+/* Everything in an operator but its name, inputs and outputs. Field by field: padding between them is not data. */
+static void hash_attributes(XXH64_state_t *s, const Op *op) {
+    double f[3] = {0};
+    int64_t i[8] = {0};
+    switch (op->kind) {
+    case OP_LINEAR:
+        i[0] = op->u.linear.n_weights;
+        i[1] = op->u.linear.bias;
+        i[2] = op->u.linear.residual;
+        break;
+    case OP_RMSNORM: f[0] = (double)op->u.norm.eps; break;
+    case OP_ROPE_TABLE:
+    case OP_ROPE:
+    case OP_KV_STORE:
+    case OP_ATTENTION:
+        f[0] = op->u.attn.rope_base;
+        f[1] = (double)op->u.attn.scale;
+        i[0] = op->u.attn.heads;
+        i[1] = op->u.attn.kv_heads;
+        i[2] = op->u.attn.head_dim;
+        i[3] = op->u.attn.rope_dim;
+        i[4] = op->u.attn.neox;
+        break;
+    case OP_VIEW:
+        i[0] = op->u.view.begin;
+        i[1] = op->u.view.end;
+        break;
+    case OP_CONV:
+    case OP_POOL:
+        i[0] = op->u.conv.kh;
+        i[1] = op->u.conv.kw;
+        i[2] = op->u.conv.stride;
+        i[3] = op->u.conv.pad;
+        i[4] = op->u.conv.groups;
+        i[5] = op->u.conv.relu;
+        i[6] = (int64_t)op->u.conv.pool;
+        break;
+    case OP_ALLREDUCE: i[0] = op->u.sum.exact; break;
+    default: return;
+    }
+    XXH64_update(s, f, sizeof f);
+    XXH64_update(s, i, sizeof i);
+}
+
 static uint64_t hash_plan(const Plan *p) {
     XXH64_state_t s;
     XXH64_reset(&s, (uint64_t)p->n_ranks);
@@ -103,8 +147,7 @@ static uint64_t hash_plan(const Plan *p) {
         XXH64_update(&s, what, sizeof what);
         XXH64_update(&s, op->in, (size_t)op->n_in * sizeof *op->in);
         XXH64_update(&s, op->out, (size_t)op->n_out * sizeof *op->out);
-        if (op->kind == OP_ROPE_TABLE) XXH64_update(&s, &op->u.attn.rope_base, sizeof op->u.attn.rope_base);
-        if (op->kind == OP_RMSNORM) XXH64_update(&s, &op->u.norm.eps, sizeof op->u.norm.eps);
+        hash_attributes(&s, op);
     }
     return XXH64_digest(&s);
 }

@@ -193,9 +193,10 @@ static void rule_attention(Planner *pl, Op *op) {
 static void rule_pass_through(Planner *pl, Op *op) {
     Shard x = *shard(pl, op->in[0]);
     bool cut = false;
+    int group = qtype_info(pl->p->graph.value[op->out[0]].type)->group;
     if (op->kind == OP_QUANTISE && x.kind == SHARD_SPLIT && x.axis == AXIS_LAST)
         for (int i = 0; i < x.n_parts * pl->p->n_ranks; i++)
-            cut |= x.range[i].begin % qtype_info(QT_A8)->group || x.range[i].end % qtype_info(QT_A8)->group;
+            cut |= x.range[i].begin % group || x.range[i].end % group;
     if (x.kind == SHARD_PARTIAL || cut) op->in[0] = planner_replicated(pl, op->in[0]);
     push(pl, op, *shard(pl, op->in[0]));
 }

@@ -61,16 +61,18 @@ static void divide_heads(Planner *pl, const Op *op) {
     pl->wish[op->in[1]].split = (Shard){SHARD_SPLIT, AXIS_LAST, 1, k};
 }
 
+/* Without groups any index can be a boundary; whole vectors of 16 are faster where there are enough for every rank. */
+static int64_t float_unit(int64_t columns, int n_ranks) { return columns % 16 == 0 && columns >= 16 * n_ranks ? 16 : 1; }
+
 /* The common unit in which a linear can take its input divided. */
-static int64_t linear_unit(const Graph *g, const Op *op) {
+static int64_t linear_unit(const Graph *g, const Op *op, int n_ranks) {
     int64_t unit = 1;
     for (int i = 0; i < op->u.linear.n_weights; i++) {
         const QTypeInfo *t = qtype_info(g->value[op->in[1 + i]].type);
         int64_t group = t->quantised ? t->group : 1;
         unit = unit / gcd(unit, group) * group;
     }
-    int64_t columns = value_columns(g, op->in[0]);
-    return unit == 1 && columns % 16 == 0 && columns >= 256 ? 16 : unit;
+    return unit == 1 ? float_unit(value_columns(g, op->in[0]), n_ranks) : unit;
 }
 
 void planner_wishes(Planner *pl) {
@@ -78,9 +80,9 @@ void planner_wishes(Planner *pl) {
     for (int32_t i = g->n_ops - 1; i >= 0 && !pl->failed; i--) {
         const Op *op = &g->op[i];
         switch (op->kind) {
-        case OP_LINEAR: want_unit(pl, op->in[0], linear_unit(g, op)); break;
+        case OP_LINEAR: want_unit(pl, op->in[0], linear_unit(g, op, pl->p->n_ranks)); break;
         case OP_CONV:
-            if (op->u.conv.groups == 1) want_unit(pl, op->in[0], 1);
+            if (op->u.conv.groups == 1) want_unit(pl, op->in[0], float_unit(value_columns(g, op->in[0]), pl->p->n_ranks));
             else pass_on(pl, op->out[0], op->in[0]);
             break;
         case OP_ATTENTION: divide_heads(pl, op); break;

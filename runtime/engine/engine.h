@@ -17,6 +17,7 @@ struct SheafRuntime {
     Comm *comm;
     Pool *pool;
     const Kernels *k;
+    QType activations; /* what meets quantised weights */
     char *trace; /* file, or NULL */
     uint64_t trace_zero;
 };

@@ -7,8 +7,8 @@
 #include "engine/engine.h"
 #include "graph/passes.h"
 
-static int open_model(SheafModel *m, const char *path, Err *e) {
-    if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, e)) return -1;
+static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
+    if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, act, e)) return -1;
     if (tokenizer_from_gguf(m->file, &m->tokenizer, e)) return -1;
     if (tokenizer_size(m->tokenizer) != m->shape.vocab)
         return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path,
@@ -20,7 +20,7 @@ int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, Sheaf
     Err *e = err_of(err), mine = {""};
     *out = NULL;
     SheafModel *m = calloc(1, sizeof *m);
-    bool failed = !m || open_model(m, path, &mine) != 0;
+    bool failed = !m || open_model(m, path, rt->activations, &mine) != 0;
     if (!m) err_set(&mine, "out of memory");
     else m->rt = rt;
     if (comm_agree(rt->comm, failed, &mine, e) ||

@@ -6,6 +6,7 @@
 #include "base/topo.h"
 #include "base/trace.h"
 #include "engine/engine.h"
+#include "kernels/conv.h"
 
 enum { TRACE_EVENTS = 1 << 20 }; /* per thread: about a thousand steps of a small model */
 
@@ -21,6 +22,14 @@ static int choose_kernels(SheafRuntime *rt, const char *isa, Err *e) {
     if (comm_min(rt->comm, kernels_index(rt->k), &lowest, e)) return -1;
     rt->k = kernels_at((int)lowest, &runnable);
     comm_set_kernels(rt->comm, rt->k);
+    conv_limit_isa(rt->k->name, NULL); /* refused when this process has made convolutions already: then it holds */
+    return 0;
+}
+
+static int choose_activations(SheafRuntime *rt, const char *name, Err *e) {
+    if (!name || !*name || !strcmp(name, "int16")) rt->activations = QT_A8;
+    else if (!strcmp(name, "int8")) rt->activations = QT_A8;
+    else return err_set(e, "activations \"%s\" are not known (int16, int8)", name);
     return 0;
 }
 
@@ -59,6 +68,7 @@ int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafEr
     if (!o->wire || !*o->wire || !strcmp(o->wire, "f32")) c.wire = WIRE_F32;
     else if (!strcmp(o->wire, "bf16")) c.wire = WIRE_BF16;
     else status = err_set(e, "wire format \"%s\" is not known (f32, bf16)", o->wire);
+    if (!status) status = choose_activations(rt, o->activations, e);
     if (!status) status = comm_create(&c, &rt->comm, e);
     if (!status) status = choose_kernels(rt, o->isa, e);
     if (!status) status = make_pool(rt, o, e);

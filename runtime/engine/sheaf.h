@@ -37,6 +37,7 @@ typedef struct SheafRuntimeOptions {
     bool check;            /* compare hashes over ranks after every collective */
     const char *wire;      /* "f32" or "bf16" between hosts; NULL: f32 */
     const char *isa;       /* force a lower instruction set ("ref", "avx2", "avx512vnni"); NULL or "": the best that all have */
+    const char *activations; /* what meets quantised weights: "int16" or "int8"; NULL or "": int16 */
     const char *trace;     /* file for a Chrome trace, written by sheaf_runtime_close; NULL: none */
 } SheafRuntimeOptions;
 

@@ -25,6 +25,12 @@ int arch_llama(Builder *b, LmShape *s) {
                        (int)s->head_dim, (int)s->kv_heads);
     }
 
+    if (!b->failed && (gguf_find(b->f, "llama.rope.scaling.type") || builder_has(b, -1, "rope_freqs.weight") ||
+                       gguf_find(b->f, "llama.expert_count"))) {
+        b->failed = true;
+        return err_set(b->e, "%s: scaled rotary positions and mixtures of experts are not supported yet", gguf_path(b->f));
+    }
+
     ValueId ids = graph_input(g, "ids", QT_I32, 1, (Dim[]){dim_tokens()});
     ValueId positions = graph_input(g, "positions", QT_I32, 1, (Dim[]){dim_tokens()});
     ValueId rows = graph_input(g, "rows", QT_I32, 1, (Dim[]){dim_outputs()});

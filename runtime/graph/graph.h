@@ -48,13 +48,13 @@ typedef struct Value {
 typedef enum OpKind {
     OP_EMBED,      /* (ids [T], W [V][D]) -> [T][D] */
     OP_LINEAR,     /* (x [..][K], W_i [N_i][K] ..., then biases [N_i] ..., then residual) -> [..][N_0 + N_1 + ..] */
-    OP_RMSNORM,    /* (x [..][D], w [D]) -> the same shape; its type may be QT_A8 */
-    OP_QUANTISE,   /* (x) -> the same values as QT_A8 */
+    OP_RMSNORM,    /* (x [..][D], w [D]) -> the same shape; its type may be QT_A8 or QT_A16 */
+    OP_QUANTISE,   /* (x) -> the same values as QT_A8 or QT_A16 */
     OP_ROPE_TABLE, /* (positions [T]) -> [T][rope_dim]: cosine, sine pairs */
     OP_ROPE,       /* (x [T][heads * head_dim], table) -> the same, in place */
     OP_KV_STORE,   /* (k, v [T][kv_heads * head_dim], state): writes into the state */
     OP_ATTENTION,  /* (q [T][heads * head_dim], state) -> [T][heads * head_dim] */
-    OP_SILU_MUL,   /* (gate, up) -> silu(gate) * up; its type may be QT_A8 */
+    OP_SILU_MUL,   /* (gate, up) -> silu(gate) * up; its type may be QT_A8 or QT_A16 */
     OP_RELU,       /* (x) */
     OP_ADD,        /* (a, b) */
     OP_VIEW,       /* (x): columns [begin, end) of the last axis, no copy */

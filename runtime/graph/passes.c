@@ -95,7 +95,7 @@ int pass_fuse_linears(Graph *g, Err *e) {
     return rewrite_end(&r, e);
 }
 
-int pass_quantise_activations(Graph *g, Err *e) {
+int pass_quantise_activations(Graph *g, QType act, Err *e) {
     Rewrite r;
     if (rewrite_begin(&r, g, e)) return -1;
     ValueId *quantised = malloc((size_t)g->n_values * sizeof *quantised);
@@ -115,7 +115,7 @@ int pass_quantise_activations(Graph *g, Err *e) {
                 snprintf(q.name, sizeof q.name, "%.40s.x8", op.name);
                 q.out[0] = graph_temp_like(g, x, q.name);
                 if (q.out[0] >= 0) {
-                    g->value[q.out[0]].type = QT_A8;
+                    g->value[q.out[0]].type = act;
                     graph_push(g, &q);
                 }
                 quantised[x] = q.out[0];
@@ -195,8 +195,8 @@ int pass_fuse_residual(Graph *g, Err *e) {
     return rewrite_end(&r, e);
 }
 
-int passes_run(Graph *g, Err *e) {
-    return pass_fuse_linears(g, e) || pass_quantise_activations(g, e) || pass_fuse_quantise(g, e) || pass_fuse_relu(g, e)
+int passes_run(Graph *g, QType act, Err *e) {
+    return pass_fuse_linears(g, e) || pass_quantise_activations(g, act, e) || pass_fuse_quantise(g, e) || pass_fuse_relu(g, e)
                ? -1
                : 0;
 }

@@ -41,7 +41,7 @@ typedef struct Ceilings {
 } Ceilings;
 
 static uint8_t *memory; /* MEMORY bytes on 2 MB pages */
-enum { MEMORY = 256 << 20, PEAK_LOOPS = 20000, CHAINS = 10 };
+enum { MEMORY = 256 << 20, PEAK_LOOPS = 1000000, CHAINS = 10 };
 static volatile int sink;
 
 __attribute__((target("avx2"))) static void read_memory(void *arg) {

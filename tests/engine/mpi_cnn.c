@@ -184,7 +184,7 @@ static int machine_make(Machine *m, const Net *net, int64_t batch, bool split_ba
     *m = (Machine){0};
     net_graph(net, batch, &m->graph);
     const PlanOptions po = {.n_ranks = comm_size(comm), .split_batch = split_batch};
-    if (graph_check(&m->graph, e) || passes_run(&m->graph, e)) return -1;
+    if (graph_check(&m->graph, e) || passes_run(&m->graph, QT_A8, e)) return -1;
     if (plan_make(&m->graph, &po, &m->plan, e) || pool_create(n_threads, NULL, &m->pool, e)) return -1;
     if (weights_load(m->plan, comm_rank(comm), NULL, m->pool, NULL, NULL, &m->weights, e)) return -1;
     const ExecOptions eo = {.max_tokens = 1, .max_outputs = 1};

@@ -14,7 +14,7 @@ PROGRAM = os.environ.get("SHEAF_PROGRAM", "sheaf")
 MPIRUN = os.environ.get("SHEAF_MPIRUN", "mpirun")
 MPI_FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 # Each rank's standard error goes into a file of its own, since mpirun adds its own words to what it passes on.
-KEEP_STDERR = 'exec "$0" "$@" 2>>"$SHEAF_TEST_STDERR.${OMPI_COMM_WORLD_RANK:-0}"'
+SHELL = 'exec "$0" "$@" 2>>"$SHEAF_TEST_STDERR.${OMPI_COMM_WORLD_RANK:-0}"'
 
 
 @dataclasses.dataclass
@@ -26,10 +26,11 @@ class Result:
     left: list  # processes still there afterwards
 
 
-def command(arguments, ranks):
-    """The words of a call; ranks 0 means without mpirun."""
+def command(arguments, ranks, to=None):
+    """The words of a call; ranks 0 means without mpirun. `to`: where each rank's standard output goes (mpirun would stand
+    between)."""
     mpi = [MPIRUN, *MPI_FLAGS, "-n", str(ranks)] if ranks else []
-    return [*mpi, "sh", "-c", KEEP_STDERR, PROGRAM, *map(str, arguments)]
+    return [*mpi, "sh", "-c", SHELL + (f" >{to}" if to else ""), PROGRAM, *map(str, arguments)]
 
 
 def marked_processes(mark):
@@ -60,7 +61,7 @@ def left_running(mark, patience=10.0):
 class Call:
     """A running call. Use `run` where nothing happens in between."""
 
-    def __init__(self, arguments, ranks=0, environment=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE):
+    def __init__(self, arguments, ranks=0, environment=None, stdin=subprocess.DEVNULL, to=None):
         self.folder = tempfile.TemporaryDirectory()
         self.mark = uuid.uuid4().hex.encode()
         stderr = pathlib.Path(self.folder.name, "stderr")
@@ -69,7 +70,11 @@ class Call:
         env |= environment or {}
         self.start = time.monotonic()
         self.process = subprocess.Popen(
-            command(arguments, ranks), stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env=env
+            command(arguments, ranks, to),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=env,
         )
 
     def finish(self, text=None):
@@ -86,10 +91,10 @@ class Call:
         return Result(self.process.returncode, out or b"", err, seconds, left)
 
 
-def run(arguments, ranks=0, environment=None, text=None, stdout=subprocess.PIPE):
+def run(arguments, ranks=0, environment=None, text=None, to=None):
     """Runs the program to its end. `text`: bytes for its standard input."""
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
-    return Call(arguments, ranks, environment, stdin, stdout).finish(text)
+    return Call(arguments, ranks, environment, stdin, to).finish(text)
 
 
 def tiny_model(path, seed=1, qtype="q8_0", context=256):
