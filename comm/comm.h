@@ -16,8 +16,9 @@ typedef struct CommOptions {
     Wire wire;
 } CommOptions;
 
-/* Starts MPI when needed (a process not started by mpirun becomes 1 rank), finds hosts, maps the shared memory, unlinks
- * it as soon as all have mapped it. */
+/* Starts MPI when needed (a process that neither mpirun nor srun --mpi=pmix started becomes 1 rank, without MPI), finds
+ * hosts, maps the shared memory, which has no name any more when this returns. All ranks pass the same options. A failure
+ * on one rank is everyone's, with its message. Several may exist at once; the one that started MPI is freed last. */
 int comm_create(const CommOptions *o, Comm **out, Err *e);
 void comm_free(Comm *c); /* ends MPI when comm_create started it */
 
@@ -33,10 +34,12 @@ const char *comm_host_name(const Comm *c, int rank); /* of any rank */
 /* For reductions and bf16 (may be NULL at creation time; set before the first allreduce): all ranks the same. Local. */
 void comm_set_kernels(Comm *c, const Kernels *k);
 
-/* x[n] = sum over ranks, in place. Order: ((r0 + r1) + r2) ... inside a host, hosts likewise in order. `exact` keeps
- * fp32 between hosts whatever the wire. */
+/* x[n] = sum over ranks, in place. Order: ((r0 + r1) + r2) ... inside a host, hosts likewise in order. On a bf16 wire
+ * each host's sum is rounded to bf16 before it is added, and with three hosts or more the result too: an element's result
+ * depends neither on n nor on its place. `exact` keeps fp32 between hosts whatever the wire. */
 int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e);
-/* Rank r gives n_bytes[r] bytes (known to all); all get them, concatenated in rank order, in `out`. */
+/* Rank r gives n_bytes[r] bytes (known to all); all get them, concatenated in rank order, in `out`. `mine` may be its
+ * place in `out`. */
 int comm_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e);
 /* `n` bytes from rank 0 to all. Waiting ranks spin for a bounded time, then sleep: a wait here may last for hours. */
 int comm_broadcast(Comm *c, void *data, size_t n, Err *e);
@@ -54,7 +57,7 @@ int comm_min(Comm *c, int64_t value, int64_t *out, Err *e);
 /* Bytes this rank has sent or written for others since the start. Local. */
 typedef struct CommStats {
     uint64_t calls, shared_bytes, network_bytes;
-    uint64_t wait_ns; /* time spent waiting for others */
+    uint64_t wait_ns; /* time spent waiting for others; single waits below about half a microsecond are not counted */
 } CommStats;
 CommStats comm_stats(const Comm *c);
 

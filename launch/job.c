@@ -39,6 +39,7 @@ void job_json(const Job *job, const SheafSessionInfo *si, Json *j) {
     json_int(j, "hosts", sheaf_hosts(job->rt));
     json_int(j, "threads", sheaf_threads(job->rt));
     json_text(j, "isa", sheaf_isa(job->rt));
+    json_text(j, "activations", job->o->act);
     json_text(j, "wire", job->o->wire);
     json_hash(j, "plan_hash", si->plan_hash);
     json_real(j, "load_s", si->load_s);

@@ -51,6 +51,7 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
         .check = o->check,
         .wire = o->wire,
         .isa = o->isa,
+        .activations = o->act,
         .trace = o->trace,
     };
 }

@@ -85,6 +85,8 @@ static const Option options[] = {
     {"no-pin", 0, false, FLAG, AT(no_pin), NULL, NULL, 0, 0, WORK, "leave threads unpinned"},
     {"isa", 0, false, TEXT, AT(isa), "ref|avx2|avx512vnni", NULL, 0, 0, WORK,
      "use a lower instruction set than the best that all ranks have"},
+    {"act", 0, false, TEXT, AT(act), "int16|int8", "int16", 0, 0, WORK,
+     "numbers that meet quantised weights: int8 is faster, int16 as good as exact"},
     {"hosts", 0, false, TEXT, AT(hosts), "found|each", "found", 0, 0, WORK,
      "each: every rank counts as a host of its own, so that all data takes the network path"},
     {"wire", 0, false, TEXT, AT(wire), "f32|bf16", "f32", 0, 0, WORK, "numbers between hosts"},

@@ -36,7 +36,7 @@ typedef struct Options {
     int64_t threads; /* per rank; 0: the physical cores */
     bool no_pin, check, json, quiet;
     const char *hosts; /* "found" or "each" */
-    const char *wire, *isa, *trace;
+    const char *wire, *isa, *act, *trace;
 } Options;
 
 /* Fills `o` from the command line, then the environment (SHEAF_NAME, for options whose help says so), then defaults.

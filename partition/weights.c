@@ -71,6 +71,8 @@ static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     s->rows = total(s->row, s->n_row);
     s->columns = total(s->column, s->n_column);
     s->whole_rows = s->columns == columns;
+    if (x->n_dims != 2 && qtype_info(x->type)->group != 1)
+        return err_set(e, "tensor %s: only a matrix can have type %s", x->name, qtype_info(x->type)->name);
     if (!qtype_bytes(x->type, (uint64_t)columns, &s->row_bytes))
         return err_set(e, "tensor %s: rows of %" PRId64 " values are no whole number of blocks of %s", x->name, columns,
                        qtype_info(x->type)->name);
@@ -250,6 +252,7 @@ static int load(Loader *l, Pool *pool, Err *e) {
         if (e) *e = l->err;
         return -1;
     }
+    if (l->progress) l->progress(l->arg, l->w->bytes, l->w->bytes); /* vectors, and what other threads did last */
     return 0;
 }
 

@@ -31,9 +31,7 @@ typedef struct GgufWriter {
 } GgufWriter;
 
 /* ids of value types, as in the format's document */
-enum {
-    GW_U8, GW_I8, GW_U16, GW_I16, GW_U32, GW_I32, GW_F32, GW_BOOL, GW_STRING, GW_ARRAY, GW_U64, GW_I64, GW_F64
-};
+enum { GW_U8, GW_I8, GW_U16, GW_I16, GW_U32, GW_I32, GW_F32, GW_BOOL, GW_STRING, GW_ARRAY, GW_U64, GW_I64, GW_F64 };
 
 static inline void gw_put(GwBytes *b, const void *p, size_t n) {
     if (b->n + n > b->cap) {

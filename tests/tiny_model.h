@@ -9,11 +9,12 @@
 #include "quant/qtype.h"
 
 typedef struct TinyModel {
-    int layers, width, heads, kv_heads, ffn; /* width a multiple of heads; width and ffn multiples of the type's group */
-    int vocab;                               /* ids; at least TINY_VOCAB_MIN */
-    int context;                             /* 0: 256 */
-    QType qtype;                             /* of the matrices and the embedding; norms are F32 */
-    bool tied_head;                          /* no output.weight: the embedding serves */
+    int layers, heads, kv_heads;
+    int width, ffn; /* multiples of the type's group; width also of heads */
+    int vocab;      /* ids; at least TINY_VOCAB_MIN */
+    int context;    /* 0: 256 */
+    QType qtype;    /* of the matrices and the embedding; norms are F32 */
+    bool tied_head; /* no output.weight: the embedding serves */
     uint64_t seed;
 } TinyModel;
 
@@ -131,8 +132,8 @@ static inline void tiny_layer(GgufWriter *w, const TinyModel *m, int layer, uint
         const char *name;
         int rows, columns;
     } matrices[] = {
-        {"attn_q", m->width, m->width},      {"attn_k", kv_width, m->width},   {"attn_v", kv_width, m->width},
-        {"attn_output", m->width, m->width}, {"ffn_gate", m->ffn, m->width},   {"ffn_up", m->ffn, m->width},
+        {"attn_q", m->width, m->width},      {"attn_k", kv_width, m->width}, {"attn_v", kv_width, m->width},
+        {"attn_output", m->width, m->width}, {"ffn_gate", m->ffn, m->width}, {"ffn_up", m->ffn, m->width},
         {"ffn_down", m->width, m->ffn},
     };
     char name[64];

@@ -58,7 +58,9 @@ void trace_add(int thread, const char *name, const char *what, uint64_t begin_ns
         l->dropped++;
         return;
     }
-    l->events[l->n++] = (TraceEvent){name, what, begin_ns, trace_now(), bytes};
+    TraceEvent *v = &l->events[l->n++];
+    *v = (TraceEvent){.what = what, .begin_ns = begin_ns, .end_ns = trace_now(), .bytes = bytes};
+    memcpy(v->name, name, strnlen(name, TRACE_NAME - 1));
 }
 
 /* Microseconds with three digits, from nanoseconds that the shift may have made negative. */

@@ -1,4 +1,5 @@
-/* Byte-pair encoding: merging the symbols of a word, lowest rank first (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909). */
+/* Byte-pair encoding: merging the symbols of a word, lowest rank first (Sennrich et al. 2016,
+ * https://arxiv.org/abs/1508.07909). */
 #pragma once
 
 #include "base/err.h"
@@ -6,7 +7,7 @@
 typedef struct BpeMerge {
     uint32_t left, right; /* the ids that are merged; right == BPE_EMPTY: no merge here */
     uint32_t rank;
-    int32_t id;           /* what they become */
+    int32_t id; /* what they become */
 } BpeMerge;
 #define BPE_EMPTY UINT32_MAX
 
@@ -16,9 +17,9 @@ typedef struct BpePair { /* two neighbours that can be merged, as they were when
 } BpePair;
 
 typedef struct Bpe {
-    BpeMerge *slots;      /* hash table; owned */
-    size_t mask;          /* slots - 1 */
-    BpePair *heap;        /* scratch for the longest word so far; owned */
+    BpeMerge *slots; /* hash table; owned */
+    size_t mask;     /* slots - 1 */
+    BpePair *heap;   /* scratch for the longest word so far; owned */
     uint32_t *prev, *next;
     size_t chain_cap;
 } Bpe;
@@ -30,6 +31,6 @@ void bpe_free(Bpe *b); /* also of a zeroed Bpe */
 /* left, right -> id, of that rank (lower is earlier). Of two merges of one pair the first stays. Ids are >= 0. */
 void bpe_add(Bpe *b, int32_t left, int32_t right, int32_t id, uint32_t rank);
 
-/* Merges the n < 2^31 symbols in place; *left_over is how many remain. A symbol of -1 merges with nothing. At equal rank
- * the leftmost pair goes first. O(n log n). Local. */
+/* Merges the n < 2^31 symbols in place; *left_over is how many remain. A symbol of -1 merges with nothing. At equal
+ * rank the leftmost pair goes first. O(n log n). Local. */
 int bpe_merge(Bpe *b, int32_t *ids, size_t n, size_t *left_over, Err *e);

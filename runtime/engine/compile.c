@@ -65,9 +65,14 @@ static int compile_rope_table(const Op *op, Step *s, Err *e) {
     return 0;
 }
 
-static int compile_gather(Exec *x, Step *s, Err *e) {
-    s->gather_bytes = calloc((size_t)x->plan->n_ranks, sizeof *s->gather_bytes);
-    s->gather = malloc((size_t)(s->out.capacity * s->out.columns + 1) * sizeof(float));
+/* Room for all ranks' parts: more than the whole where parts overlap. */
+static int compile_gather(Exec *x, const Op *op, Step *s, Err *e) {
+    const Plan *p = x->plan;
+    ShardAxis axis = p->shard[op->in[0]].axis;
+    int64_t parts = 0, per = axis == AXIS_FIRST ? s->out.h * s->out.w * s->out.columns : s->out.capacity;
+    for (int r = 0; r < p->n_ranks; r++) parts += plan_local_size(p, op->in[0], axis, r);
+    s->gather_bytes = calloc((size_t)p->n_ranks, sizeof *s->gather_bytes);
+    s->gather = malloc((size_t)(parts * per + 1) * sizeof(float));
     return s->gather && s->gather_bytes ? 0 : out_of_memory(e);
 }
 
@@ -96,7 +101,7 @@ static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
     case OP_ROPE_TABLE: return compile_rope_table(op, s, e);
     case OP_KV_STORE:
     case OP_ATTENTION: return compile_attention(x, op, s, e);
-    case OP_ALLGATHER: return compile_gather(x, s, e);
+    case OP_ALLGATHER: return compile_gather(x, op, s, e);
     case OP_SLICE: s->n_parts = plan_local_ranges(p, op->out[0], p->shard[op->out[0]].axis, x->rank, s->part); return 0;
     default: return 0;
     }

@@ -19,8 +19,16 @@ static void walk(void *arg, int thread, int n_threads) {
         }
         pool_barrier(x->pool);
         if (tracing) trace_add(thread, "wait for threads", "wait", t0, 0);
-        if (x->failed) return;
+        /* Another thread may be in the next step by now, and that may fail: all threads must leave after the same one. */
+        if (atomic_load_explicit(&x->failed_at, memory_order_relaxed) <= i) return;
     }
+}
+
+void exec_fail(Exec *x, const Step *s, const Err *e) {
+    int none = x->n_steps;
+    if (!atomic_compare_exchange_strong(&x->failed_at, &none, (int)(s - x->step))) return;
+    x->err = *e;
+    err_context(&x->err, "%s", s->op->name);
 }
 
 int exec_run(Exec *x, const ExecStep *s, Err *e) {
@@ -28,10 +36,11 @@ int exec_run(Exec *x, const ExecStep *s, Err *e) {
         return err_set(e, "a step of %lld tokens with %lld results exceeds what was compiled for (%lld, %lld)",
                        (long long)s->n_tokens, (long long)s->n_outputs, (long long)x->o.max_tokens, (long long)x->o.max_outputs);
     x->now = s;
-    x->failed = false;
+    atomic_store(&x->failed_at, x->n_steps);
     pool_run(x->pool, walk, x);
-    if (x->failed && e) *e = x->err;
-    return x->failed ? -1 : 0;
+    if (atomic_load(&x->failed_at) == x->n_steps) return 0;
+    if (e) *e = x->err;
+    return -1;
 }
 
 void *exec_input(Exec *x, const char *name) {

@@ -1,6 +1,8 @@
 /* What the executor's files share: steps, buffers, and the functions that carry out a step. */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "base/arena.h"
 #include "base/size.h"
 #include "engine/exec.h"
@@ -67,8 +69,8 @@ struct Exec {
     int32_t stats_step; /* index of the OP_STATS step, -1: none */
     /* of the step that runs now */
     const ExecStep *now;
-    Err err;
-    bool failed; /* written by thread 0, read after a barrier */
+    atomic_int failed_at; /* the first step that failed, n_steps: none */
+    Err err;              /* of that step */
 };
 
 static inline int64_t buf_rows(const Exec *x, const Buf *b) {
@@ -78,6 +80,9 @@ static inline float *buf_row(const Buf *b, int64_t r) { return (float *)(void *)
 static inline ActQ buf_act(const Exec *x, const Buf *b) { return act_view(b->data, b->capacity, buf_rows(x, b), b->columns); }
 /* Values from buf to buf that stand one after the other. */
 static inline bool buf_dense(const Buf *b) { return b->ld == b->columns; }
+
+/* A step of the list failed, on any thread: the run ends after it. The first failure counts. */
+void exec_fail(Exec *x, const Step *s, const Err *e);
 
 /* layout.c: buffers for every value, from the lives of values. */
 int exec_layout(Exec *x, Err *e);

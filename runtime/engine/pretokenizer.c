@@ -10,14 +10,14 @@
 #include "base/size.h"
 
 /* The patterns, in PCRE2's syntax, are those of the models' tokenizer.json files as llama.cpp reads them
- * (https://github.com/ggml-org/llama.cpp/blob/master/src/llama-vocab.cpp). In those, \s is Unicode's White_Space; PCRE2's
- * own \s also takes in U+180E, so the property is named. */
-#define WS      "\\p{White_Space}"
-#define NOT_WS  "\\P{White_Space}"
-#define GPT2    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" WS "+(?!" NOT_WS ")|" WS "+"
+ * (https://github.com/ggml-org/llama.cpp/blob/master/src/llama-vocab.cpp). In those, \s is Unicode's White_Space;
+ * PCRE2's own \s also takes in U+180E, so the property is named. */
+#define WS     "\\p{White_Space}"
+#define NOT_WS "\\P{White_Space}"
+#define GPT2   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" WS "+(?!" NOT_WS ")|" WS "+"
 #define DIGITS(how_many)                                                                                               \
-    "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" how_many                        \
-    "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS "+(?!" NOT_WS ")|" WS "+"
+    "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" how_many "| ?[^" WS              \
+    "\\p{L}\\p{N}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS "+(?!" NOT_WS ")|" WS "+"
 
 enum { MAX_PATTERNS = 4 };
 typedef struct Family {
@@ -140,7 +140,7 @@ void pretokenizer_free(Pretokenizer *p) {
 
 PretokenizerTraits pretokenizer_traits(const Pretokenizer *p) { return p->family->traits; }
 
-/* Cuts text[begin, end) into the matches of one pattern and what lies between them. The pattern sees nothing outside. */
+/* Cuts text[begin, end) into the matches of one pattern and what lies between them. It sees nothing outside. */
 static int split_piece(Pretokenizer *p, const pcre2_code *code, const char *text, size_t begin, size_t end, Ends *ends,
                        Err *e) {
     size_t at = begin; /* all before it is in pieces */

@@ -6,7 +6,8 @@
 
 typedef struct Pretokenizer Pretokenizer;
 
-typedef struct PretokenizerTraits { /* what else hangs on the name in a GGUF file */
+/* What else hangs on the name in a GGUF file. */
+typedef struct PretokenizerTraits {
     bool ignore_merges; /* a piece that is a token is that token, whatever the merges say */
     bool add_bos;       /* unless the file has a flag */
 } PretokenizerTraits;

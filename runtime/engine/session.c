@@ -33,6 +33,7 @@ struct SheafSession {
     /* results of all ranks, one after the other */
     size_t *gather_bytes; /* [ranks] */
     uint8_t *mine, *gathered;
+    int *taken;        /* [ranks] candidates taken from each, while rows are merged */
     float *all_logits; /* with o.logits: [ranks' parts][max_outputs] */
     bool broken;       /* a step failed: the ranks no longer agree */
 };
@@ -61,7 +62,8 @@ static int make_memory(SheafSession *s, Err *e) {
     s->gather_bytes = calloc(ranks, sizeof *s->gather_bytes);
     s->mine = malloc(result_bytes(s->o.max_outputs, SHEAF_TOP));
     s->gathered = malloc(ranks * result_bytes(s->o.max_outputs, SHEAF_TOP));
-    bool ok = s->tokens && s->spans && s->gather_bytes && s->mine && s->gathered;
+    s->taken = malloc(ranks * sizeof *s->taken);
+    bool ok = s->tokens && s->spans && s->gather_bytes && s->mine && s->gathered && s->taken;
     if (s->o.logits && ok) ok = (s->all_logits = malloc(outputs * (size_t)s->m->shape.vocab * sizeof(float))) != NULL;
     if (!ok) return err_set(e, "out of memory for steps of %zu tokens with %zu results", batch, outputs);
     s->ids = exec_input(s->exec, "ids");
@@ -112,6 +114,7 @@ static void session_free(SheafSession *s) {
     free(s->gather_bytes);
     free(s->mine);
     free(s->gathered);
+    free(s->taken);
     free(s->all_logits);
     free(s);
 }
@@ -244,8 +247,8 @@ static void merge_row(const SheafSession *s, const Descriptor *d, int64_t r, She
     int n = s->plan->n_ranks;
     double max = -INFINITY, sum = 0;
     *out = (SheafResult){.target_logit = NAN};
-    int used[64] = {0}, *next = used; /* candidates taken from each rank, for up to 64 ranks without memory */
-    if (n > 64 && !(next = calloc((size_t)n, sizeof *next))) return;
+    int *next = s->taken;
+    memset(next, 0, (size_t)n * sizeof *next);
     for (int i = 0; i < n; i++) {
         const RowStats *st = (const RowStats *)(const void *)(s->gathered + (size_t)i * bytes) + r;
         if (st->max > max || isnan(st->max)) max = st->max;
@@ -273,7 +276,6 @@ static void merge_row(const SheafSession *s, const Descriptor *d, int64_t r, She
         out->logit[out->n_top] = best->logit;
         next[from]++;
     }
-    if (next != used) free(next);
 }
 
 /* From parts [rank][rows][part] to rows of the whole vocabulary. */

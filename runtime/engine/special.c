@@ -89,8 +89,8 @@ static int by_position(const void *a, const void *b) {
     return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
 
-/* Keeps those that no hit of higher precedence overlaps. A hit kept earlier is at least as long, so it overlaps this one
- * only if it covers its first or its last byte: two bits to look at. */
+/* Keeps those that no hit of higher precedence overlaps. A hit kept earlier is at least as long, so it overlaps this
+ * one only if it covers its first or its last byte: two bits to look at. */
 static int keep_best(Hits *h, size_t bytes, Err *e) {
     uint8_t *taken = calloc(bytes / 8 + 1, 1);
     if (!taken) return err_set(e, "out of memory for the special tokens of a text");

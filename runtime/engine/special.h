@@ -8,7 +8,7 @@ typedef struct SpecialNode { /* of a trie over the tokens' bytes */
     uint32_t child, sibling; /* node numbers; 0: none */
     int32_t id;              /* the token that ends here, or -1 */
     uint8_t byte;
-    bool always;             /* the token counts even when special tokens were not asked for */
+    bool always; /* the token counts even when special tokens were not asked for */
 } SpecialNode;
 
 typedef struct Special {

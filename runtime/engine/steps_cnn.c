@@ -34,10 +34,8 @@ void step_relu(Exec *x, const Step *s, int thread, int n) {
 
 void step_conv(Exec *x, const Step *s, int thread, int n) {
     (void)n;
-    if (conv_run(s->conv, buf_row(&s->in[0], 0), buf_row(&s->out, 0), thread) && thread == 0) {
-        err_set(&x->err, "%s: the convolution failed", s->op->name);
-        x->failed = true;
-    }
+    if (conv_run(s->conv, buf_row(&s->in[0], 0), buf_row(&s->out, 0), thread))
+        exec_fail(x, s, &(Err){"the convolution failed"});
 }
 
 void step_pool(Exec *x, const Step *s, int thread, int n) {

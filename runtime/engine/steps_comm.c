@@ -4,19 +4,13 @@
 #include "base/trace.h"
 #include "engine/exec_internal.h"
 
-static void fail(Exec *x, const Step *s, const Err *e) {
-    x->err = *e;
-    err_context(&x->err, "%s", s->op->name);
-    x->failed = true;
-}
-
 void step_allreduce(Exec *x, const Step *s, int thread, int n) {
     (void)n;
     if (thread != 0) return;
     size_t values = (size_t)(buf_rows(x, &s->out) * s->out.columns);
     if (s->out.data != s->in[0].data) memcpy(s->out.data, s->in[0].data, values * sizeof(float));
     Err e = {""};
-    if (comm_allreduce(x->comm, buf_row(&s->out, 0), values, s->op->u.sum.exact, &e)) fail(x, s, &e);
+    if (comm_allreduce(x->comm, buf_row(&s->out, 0), values, s->op->u.sum.exact, &e)) exec_fail(x, s, &e);
 }
 
 /* One rank's part, rows one after the other, to its place in the whole. */
@@ -63,7 +57,7 @@ void step_allgather(Exec *x, const Step *s, int thread, int n) {
     }
     Err e = {""};
     if (comm_allgather(x->comm, mine, s->gather_bytes, s->gather, &e)) {
-        fail(x, s, &e);
+        exec_fail(x, s, &e);
         return;
     }
     const uint8_t *part = s->gather;

@@ -1,5 +1,5 @@
-/* Byte-level BPE: text is cut at special tokens, then into pieces by the pre-tokenizer; the bytes of a piece are the first
- * symbols, which the merges join. */
+/* Byte-level BPE: text is cut at special tokens, then into pieces by the pre-tokenizer; the bytes of a piece are the
+ * first symbols, which the merges join. */
 #include "engine/tokenizer.h"
 
 #include <inttypes.h>
@@ -13,31 +13,41 @@
 #include "engine/utf8.h"
 #include "graph/name_map.h"
 
-enum TokenType { /* tokenizer.ggml.token_type */
-    TYPE_UNDEFINED, TYPE_NORMAL, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE, TYPE_COUNT
+/* What tokenizer.ggml.token_type says of a token, with its numbers. */
+enum TokenType {
+    TYPE_UNDEFINED,
+    TYPE_NORMAL,
+    TYPE_UNKNOWN,
+    TYPE_CONTROL,
+    TYPE_USER_DEFINED,
+    TYPE_UNUSED,
+    TYPE_BYTE,
+    TYPE_COUNT
 };
 
 struct Tokenizer {
     const char *file;         /* for errors; the Gguf's */
     const GgufString *tokens; /* [n]; the Gguf's */
     int64_t n;
-    uint8_t *types;           /* [n] TokenType; owned */
-    bool *ends;               /* [n] ends a text or a turn; owned */
-    int32_t bos, eos;         /* -1: none or not to be added */
+    uint8_t *types;   /* [n] TokenType; owned */
+    bool *ends;       /* [n] ends a text or a turn; owned */
+    int32_t bos, eos; /* -1: none or not to be added */
     ByteLetters letters;
-    int32_t byte_id[256];     /* the token of a single byte, or -1 */
-    NameMap ids;              /* text as in the file -> id */
+    int32_t byte_id[256]; /* the token of a single byte, or -1 */
+    NameMap ids;          /* text as in the file -> id */
     Bpe bpe;
     Pretokenizer *pre;
     bool ignore_merges;
     Special special;
-    char *word;               /* scratch: a piece in letters; owned */
+    char *word; /* scratch: a piece in letters; owned */
     size_t word_cap;
 };
 
 /* ---- reading the vocabulary -------------------------------------------------------------------------------------- */
 
-static int out_of_memory(const Tokenizer *t, Err *e) { return err_set(e, "%s: out of memory for its tokenizer", t->file); }
+static int out_of_memory(const Tokenizer *t, Err *e) {
+    return err_set(e, "%s: out of memory for its tokenizer", t->file);
+}
 
 static int read_tokens(Tokenizer *t, const Gguf *g, Err *e) {
     const GgufValue *v = NULL;
@@ -83,8 +93,8 @@ static void find_bytes(Tokenizer *t) {
 static int read_merge(Tokenizer *t, GgufString merge, uint32_t rank, Err *e) {
     const char *space = merge.size > 2 ? memchr(merge.data + 1, ' ', merge.size - 2) : NULL;
     if (!space)
-        return err_set(e, "%s: merge %u of tokenizer.ggml.merges is \"%s\", not two texts with a space between", t->file,
-                       rank, gguf_printable(merge).text);
+        return err_set(e, "%s: merge %u of tokenizer.ggml.merges is \"%s\", not two texts with a space between",
+                       t->file, rank, gguf_printable(merge).text);
     GgufString left = {merge.data, (size_t)(space - merge.data)};
     GgufString right = {space + 1, merge.size - left.size - 1};
     uint64_t hash = name_hash(NAME_HASH_START, left.data, left.size);
@@ -93,7 +103,10 @@ static int read_merge(Tokenizer *t, GgufString merge, uint32_t rank, Err *e) {
     int64_t both = name_map_find_joined(&t->ids, name_hash(hash, right.data, right.size), left, right);
     if (l < 0 || r < 0 || both < 0)
         return err_set(e, "%s: merge %u of tokenizer.ggml.merges, \"%s\": %s is no token", t->file, rank,
-                       gguf_printable(merge).text, l < 0 ? "its left side" : r < 0 ? "its right side" : "what it makes");
+                       gguf_printable(merge).text,
+                       l < 0   ? "its left side"
+                       : r < 0 ? "its right side"
+                               : "what it makes");
     bpe_add(&t->bpe, (int32_t)l, (int32_t)r, (int32_t)both, rank);
     return 0;
 }
@@ -101,8 +114,7 @@ static int read_merge(Tokenizer *t, GgufString merge, uint32_t rank, Err *e) {
 static int read_merges(Tokenizer *t, const Gguf *g, Err *e) {
     const GgufValue *v = NULL;
     if (gguf_get_array(g, "tokenizer.ggml.merges", true, GGUF_STRING, &v, e)) return -1;
-    if (v->v.a.n > INT32_MAX)
-        return err_set(e, "%s: tokenizer.ggml.merges has %" PRIu64 " merges", t->file, v->v.a.n);
+    if (v->v.a.n > INT32_MAX) return err_set(e, "%s: tokenizer.ggml.merges has %" PRIu64 " merges", t->file, v->v.a.n);
     if (bpe_init(&t->bpe, (size_t)v->v.a.n, e)) return err_context(e, "%s", t->file);
     for (uint64_t i = 0; i < v->v.a.n; i++)
         if (read_merge(t, v->v.a.strings[i], (uint32_t)i, e)) return -1;
@@ -114,10 +126,10 @@ static int read_merges(Tokenizer *t, const Gguf *g, Err *e) {
 /* Texts that end a text or a turn in the models that llama.cpp knows, or a piece of code to be filled in
  * (https://github.com/ggml-org/llama.cpp/blob/master/src/llama-vocab.cpp), unless they are ordinary tokens. */
 static const char *const end_texts[] = {
-    "<|endoftext|>", "<|end_of_text|>", "<|im_end|>",  "<|eot_id|>", "<|eom_id|>", "<|end|>",       "<|return|>",
-    "<end_of_turn>", "<eos>",           "</s>",        "<EOT>",      "_<EOT>",     "<|fim_pad|>",   "<fim-pad>",
-    "<fim_pad>",     "<PAD>",           "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",    "<reponame>",
-    "<|file_sep|>",
+    "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>",   "<|eom_id|>",   "<|end|>",
+    "<|return|>",    "<end_of_turn>",   "<eos>",      "</s>",         "<EOT>",        "_<EOT>",
+    "<|fim_pad|>",   "<fim-pad>",       "<fim_pad>",  "<PAD>",        "<|fim_repo|>", "<|repo_name|>",
+    "<fim-repo>",    "<REPO>",          "<reponame>", "<|file_sep|>",
 };
 
 static void mark_ends(Tokenizer *t, const int32_t *ids, size_t n) {
@@ -219,7 +231,7 @@ typedef struct Ids {
 static int reserve_ids(Ids *ids, size_t more, Err *e) {
     size_t wanted, bytes;
     if (!size_add(ids->n, more, &wanted)) return err_set(e, "out of memory for the tokens of a text");
-    if (wanted <= ids->cap) return 0;
+    if (ids->at && wanted <= ids->cap) return 0;
     if (wanted < 2 * ids->cap) wanted = 2 * ids->cap;
     int32_t *grown = size_mul(wanted, sizeof *grown, &bytes) ? realloc(ids->at, bytes) : NULL;
     if (!grown) return err_set(e, "out of memory for the tokens of a text");
@@ -293,27 +305,28 @@ static int encode_between(Tokenizer *t, const char *text, size_t bytes, const Sp
     return encode_text(t, text + begin, bytes - begin, ids, e);
 }
 
-int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **out, size_t *n,
+int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
                      Err *e) {
-    *out = NULL;
+    *ids = NULL;
     *n = 0;
-    if (bytes > INT32_MAX) return err_set(e, "a text of %zu bytes is too long: at most 2^31-1 are tokenised at once", bytes);
+    if (bytes > INT32_MAX)
+        return err_set(e, "a text of %zu bytes is too long: at most 2^31-1 are tokenised at once", bytes);
     size_t valid = utf8_check(text, bytes);
     if (valid < bytes)
         return err_set(e, "the text is not UTF-8: byte 0x%02x at offset %zu", (unsigned)(uint8_t)text[valid], valid);
     SpecialHit *hits;
     size_t n_hits;
     if (special_find(&t->special, text, bytes, special, &hits, &n_hits, e)) return -1;
-    Ids ids = {0};
-    int failed = reserve_ids(&ids, bytes / 3 + 8, e) || (bos && add_id(&ids, t->bos, e)) ||
-                 encode_between(t, text, bytes, hits, n_hits, &ids, e) || (bos && add_id(&ids, t->eos, e));
+    Ids list = {0};
+    int failed = reserve_ids(&list, bytes / 3 + 8, e) || (bos && add_id(&list, t->bos, e)) ||
+                 encode_between(t, text, bytes, hits, n_hits, &list, e) || (bos && add_id(&list, t->eos, e));
     free(hits);
     if (failed) {
-        free(ids.at);
+        free(list.at);
         return -1;
     }
-    *out = ids.at;
-    *n = ids.n;
+    *ids = list.at;
+    *n = list.n;
     return 0;
 }
 
@@ -325,7 +338,10 @@ static size_t copy(const char *from, size_t n, char *buf, size_t cap) {
 }
 
 static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 /* "<0x0A>" -> the byte, or -1. */

@@ -1,6 +1,6 @@
-/* Text <-> token ids. This version: byte-level BPE (tokenizer.ggml.model "gpt2") with the pre-tokenizers that it knows by
- * name; an unknown model or pre-tokenizer is an error that names it. All local; a Tokenizer is read-only after creation
- * but for its scratch memory (one thread at a time). */
+/* Text <-> token ids. This version: byte-level BPE (tokenizer.ggml.model "gpt2") with the pre-tokenizers that it knows
+ * by name; an unknown model or pre-tokenizer is an error that names it. All local; a Tokenizer is read-only after
+ * creation but for its scratch memory (one thread at a time). */
 #pragma once
 
 #include "base/err.h"
@@ -12,16 +12,17 @@ typedef struct Tokenizer Tokenizer;
 int tokenizer_from_gguf(const Gguf *g, Tokenizer **out, Err *e);
 void tokenizer_free(Tokenizer *t);
 
-int64_t tokenizer_size(const Tokenizer *t); /* ids are 0 .. size-1 */
-int32_t tokenizer_bos(const Tokenizer *t);  /* -1: none, or the model's flags say not to add it */
+int64_t tokenizer_size(const Tokenizer *t);          /* ids are 0 .. size-1 */
+int32_t tokenizer_bos(const Tokenizer *t);           /* -1: none, or the model's flags say not to add it */
 bool tokenizer_ends(const Tokenizer *t, int32_t id); /* end of text, of turn */
 
-/* UTF-8 text -> ids in a new malloc'ed array (*ids, caller frees; never NULL on success). Invalid UTF-8 is an error naming
- * the byte offset. `special`: the text of control and unknown tokens becomes those tokens (that of user-defined ones
- * always does), the longest token first, as in llama.cpp. `bos`: put BOS before and EOS after where the model's flags say
- * so. A byte for which the vocabulary has no token (SmolLM2 lacks U+0004, for one) is left out, as llama.cpp and Hugging
- * Face's tokenizers do. */
-int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n, Err *e);
+/* UTF-8 text -> ids in a new malloc'ed array (*ids, caller frees; never NULL on success). Invalid UTF-8 is an error
+ * naming the byte offset. `special`: the text of control and unknown tokens becomes those tokens (that of user-defined
+ * ones always does), the longest token first, as in llama.cpp. `bos`: put BOS before and EOS after where the model's
+ * flags say so. A byte for which the vocabulary has no token (SmolLM2 lacks U+0004, for one) is left out, as llama.cpp
+ * and Hugging Face's tokenizers do. */
+int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
+                     Err *e);
 /* Bytes of one token into buf; returns their number (or the number needed if > cap). Control and unknown tokens: their
  * text when `special`, else nothing. Unused tokens and ids out of range give 0. */
 size_t tokenizer_bytes(const Tokenizer *t, int32_t id, bool special, char *buf, size_t cap);

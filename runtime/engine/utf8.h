@@ -14,9 +14,9 @@ size_t utf8_check(const char *text, size_t n);
  * (https://github.com/openai/gpt-2/blob/master/src/encoder.py, bytes_to_unicode). */
 enum { BYTE_LETTERS = 0x144 };
 typedef struct ByteLetters {
-    char utf8[256][2];           /* the letter of a byte */
-    uint8_t size[256];           /* 1 or 2 */
-    int16_t byte[BYTE_LETTERS];  /* the byte of a letter, or -1 */
+    char utf8[256][2];          /* the letter of a byte */
+    uint8_t size[256];          /* 1 or 2 */
+    int16_t byte[BYTE_LETTERS]; /* the byte of a letter, or -1 */
 } ByteLetters;
 void byte_letters_init(ByteLetters *t);
 

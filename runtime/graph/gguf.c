@@ -1,5 +1,5 @@
 /* Reading a GGUF file: every number in it is taken for hostile until it has been checked against the bytes that are
- * there. Nothing is allocated on the word of a count: arrays grow with what has been read, or are walked through first. */
+ * there. Nothing is allocated on the word of a count: arrays grow with what is read, or are walked through first. */
 #include "graph/gguf.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ enum {
     KEY_MAX = 65535, /* bytes; the format's document */
     NAME_MAX_BYTES = 64,
     DEFAULT_ALIGNMENT = 32,
-    VALUE_MIN = 8 + 1 + 4 + 1,        /* the smallest key and value: bounds their count */
+    VALUE_MIN = 8 + 1 + 4 + 1,          /* the smallest key and value: bounds their count */
     TENSOR_MIN = 8 + 1 + 4 + 8 + 4 + 8, /* the smallest description of a tensor */
 };
 
@@ -65,14 +65,12 @@ static int read_scalar(Cursor *c, GgufValue *v, Err *e) {
     if (cursor_bytes(c, bytes, &p, e)) return -1;
     if (v->type == GGUF_BOOL && check_bools(c, p, 1, e)) return -1;
     GgufValue one = {.v.a = {.type = v->type, .data = p}};
-    if (v->type == GGUF_F32 || v->type == GGUF_F64)
-        v->v.f = gguf_array_f64(&one, 0);
-    else
-        v->v.i = gguf_array_i64(&one, 0);
+    if (v->type == GGUF_F32 || v->type == GGUF_F64) v->v.f = gguf_array_f64(&one, 0);
+    else v->v.i = gguf_array_i64(&one, 0);
     return 0;
 }
 
-/* Twice through the strings: once to see that they all fit, once to note where they are, in memory of the exact size. */
+/* Twice through the strings: once to see that they all fit, once to note where they are, in memory of that size. */
 static int read_strings(const Gguf *g, Cursor *c, GgufValue *v, Err *e) {
     size_t start = c->pos;
     GgufString s;
@@ -112,12 +110,9 @@ static int read_value(const Gguf *g, Cursor *c, GgufValue *v, Err *e) {
         return err_set(e, "%s: a key of %zu bytes at offset %zu (1 to %d are allowed)", c->name, v->key.size, start,
                        KEY_MAX);
     int failed = read_type(c, &v->type, e);
-    if (!failed && v->type == GGUF_STRING)
-        failed = read_string(c, &v->v.s, e);
-    else if (!failed && v->type == GGUF_ARRAY)
-        failed = read_array(g, c, v, e);
-    else if (!failed)
-        failed = read_scalar(c, v, e);
+    if (!failed && v->type == GGUF_STRING) failed = read_string(c, &v->v.s, e);
+    else if (!failed && v->type == GGUF_ARRAY) failed = read_array(g, c, v, e);
+    else if (!failed) failed = read_scalar(c, v, e);
     return failed ? err_context(e, "key %s", gguf_printable(v->key).text) : 0;
 }
 
@@ -222,9 +217,9 @@ static int check_overlap(const Gguf *g, Err *e) {
     int failed = 0;
     for (size_t i = 1; i < g->n_tensors && !failed; i++)
         if (order[i]->offset - order[i - 1]->offset < least_bytes(order[i - 1]))
-            failed = err_set(e, "%s: the tensors %s and %s overlap at offset %" PRIu64, g->path,
-                             gguf_printable(order[i - 1]->name).text, gguf_printable(order[i]->name).text,
-                             order[i]->offset);
+            failed =
+                err_set(e, "%s: the tensors %s and %s overlap at offset %" PRIu64, g->path,
+                        gguf_printable(order[i - 1]->name).text, gguf_printable(order[i]->name).text, order[i]->offset);
     free(order);
     return failed;
 }
@@ -235,12 +230,13 @@ static int place_tensors(Gguf *g, uint64_t data, Err *e) {
     for (size_t i = 0; i < g->n_tensors; i++) {
         GgufTensor *t = &g->tensors[i];
         if (t->offset % g->alignment)
-            return err_set(e, "%s: the tensor %s has offset %" PRIu64 ", no multiple of the alignment %" PRIu64, g->path,
-                           gguf_printable(t->name).text, t->offset, g->alignment);
+            return err_set(e, "%s: the tensor %s has offset %" PRIu64 ", no multiple of the alignment %" PRIu64,
+                           g->path, gguf_printable(t->name).text, t->offset, g->alignment);
         uint64_t end;
         if (__builtin_add_overflow(t->offset, data, &t->offset) ||
             __builtin_add_overflow(t->offset, least_bytes(t), &end) || end > g->file_bytes)
-            return err_set(e, "%s: the tensor %s (%" PRIu64 " bytes at offset %" PRIu64 ") does not end within the file's "
+            return err_set(e,
+                           "%s: the tensor %s (%" PRIu64 " bytes at offset %" PRIu64 ") does not end within the file's "
                            "%" PRIu64 " bytes; is the download complete?",
                            g->path, gguf_printable(t->name).text, t->bytes, t->offset, g->file_bytes);
     }
@@ -271,8 +267,8 @@ static int read_head(Gguf *g, Cursor *c, uint64_t *n_tensors, uint64_t *n_values
     if (cursor_u64(c, n_tensors, e)) return -1;
     if (cursor_u64(c, n_values, e)) return -1;
     if (*n_values > cursor_left(c) / VALUE_MIN)
-        return err_set(e, "%s: %" PRIu64 " metadata values (offset 16) do not fit in the %zu bytes that follow", g->path,
-                       *n_values, cursor_left(c));
+        return err_set(e, "%s: %" PRIu64 " metadata values (offset 16) do not fit in the %zu bytes that follow",
+                       g->path, *n_values, cursor_left(c));
     if (*n_tensors > cursor_left(c) / TENSOR_MIN)
         return err_set(e, "%s: %" PRIu64 " tensors (offset 8) do not fit in the %zu bytes that follow", g->path,
                        *n_tensors, cursor_left(c));
@@ -336,16 +332,11 @@ static int open_regular(const char *path, int *fd, uint64_t *bytes, Err *e) {
     if (*fd < 0) return err_errno(e, "%s: cannot be opened", path);
     struct stat st;
     int failed = 0;
-    if (fstat(*fd, &st))
-        failed = err_errno(e, "%s", path);
-    else if (S_ISDIR(st.st_mode))
-        failed = err_set(e, "%s: is a directory; give the GGUF file in it", path);
-    else if (!S_ISREG(st.st_mode))
-        failed = err_set(e, "%s: is not a regular file", path);
-    else if (st.st_size == 0)
-        failed = err_set(e, "%s: is empty", path);
-    else
-        *bytes = (uint64_t)st.st_size;
+    if (fstat(*fd, &st)) failed = err_errno(e, "%s", path);
+    else if (S_ISDIR(st.st_mode)) failed = err_set(e, "%s: is a directory; give the GGUF file in it", path);
+    else if (!S_ISREG(st.st_mode)) failed = err_set(e, "%s: is not a regular file", path);
+    else if (st.st_size == 0) failed = err_set(e, "%s: is empty", path);
+    else *bytes = (uint64_t)st.st_size;
     if (failed) close(*fd);
     return failed;
 }

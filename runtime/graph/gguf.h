@@ -5,9 +5,21 @@
 #include "base/err.h"
 #include "quant/qtype.h"
 
-typedef enum GgufType { /* ids as in the file */
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64,
-    GGUF_I64, GGUF_F64,
+/* Kinds of values, with their ids in the file. */
+typedef enum GgufType {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 } GgufType;
 
 typedef struct GgufString { /* not NUL-terminated; points into the file's memory */
@@ -26,7 +38,7 @@ typedef struct GgufValue {
         struct {
             GgufType type; /* of the elements: a scalar type or GGUF_STRING; arrays of arrays are refused */
             uint64_t n;
-            const uint8_t *data;     /* scalars: the elements as in the file (unaligned) */
+            const uint8_t *data;       /* scalars: the elements as in the file (unaligned) */
             const GgufString *strings; /* strings: [n] */
         } a;
     } v;
@@ -34,18 +46,18 @@ typedef struct GgufValue {
 
 typedef struct GgufTensor {
     GgufString name;
-    int n_dims;        /* 1..4 */
-    uint64_t dims[4];  /* dims[0] runs fastest (columns); unused ones are 1 */
-    uint32_t type_id;  /* ggml_type as in the file */
-    int type;          /* QType, or -1: a type this build does not run */
-    uint64_t offset;   /* bytes from the start of the file; checked to lie within it, with its size, for known types */
-    uint64_t bytes;    /* 0 when the type is unknown */
+    int n_dims;       /* 1..4 */
+    uint64_t dims[4]; /* dims[0] runs fastest (columns); unused ones are 1 */
+    uint32_t type_id; /* ggml_type as in the file */
+    int type;         /* QType, or -1: a type this build does not run */
+    uint64_t offset;  /* bytes from the start of the file; checked to lie within it, with its size, for known types */
+    uint64_t bytes;   /* 0 when the type is unknown */
 } GgufTensor;
 
 typedef struct Gguf Gguf;
 
-/* Maps the file's header and reads it, checking every count, length, offset, alignment, duplicate name and key, and that
- * no two tensors overlap. Errors name file, offset and tensor or key. The caller owns *out. Local. */
+/* Maps the file's header and reads it, checking every count, length, offset, alignment, duplicate name and key, and
+ * that no two tensors overlap. Errors name file, offset and tensor or key. The caller owns *out. Local. */
 int gguf_open(const char *path, Gguf **out, Err *e);
 /* The same from memory that stays valid (tests, fuzzing); `file_bytes` is the size the file would have. */
 int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const char *name, Gguf **out, Err *e);

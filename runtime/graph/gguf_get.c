@@ -10,12 +10,12 @@ static const struct {
     uint8_t bytes;
     bool whole, is_signed;
 } type_table[] = {
-    [GGUF_U8] = {"u8", 1, true, false},    [GGUF_I8] = {"i8", 1, true, true},
-    [GGUF_U16] = {"u16", 2, true, false},  [GGUF_I16] = {"i16", 2, true, true},
-    [GGUF_U32] = {"u32", 4, true, false},  [GGUF_I32] = {"i32", 4, true, true},
-    [GGUF_F32] = {"f32", 4, false, false}, [GGUF_BOOL] = {"bool", 1, false, false},
+    [GGUF_U8] = {"u8", 1, true, false},          [GGUF_I8] = {"i8", 1, true, true},
+    [GGUF_U16] = {"u16", 2, true, false},        [GGUF_I16] = {"i16", 2, true, true},
+    [GGUF_U32] = {"u32", 4, true, false},        [GGUF_I32] = {"i32", 4, true, true},
+    [GGUF_F32] = {"f32", 4, false, false},       [GGUF_BOOL] = {"bool", 1, false, false},
     [GGUF_STRING] = {"string", 0, false, false}, [GGUF_ARRAY] = {"array", 0, false, false},
-    [GGUF_U64] = {"u64", 8, true, false},  [GGUF_I64] = {"i64", 8, true, true},
+    [GGUF_U64] = {"u64", 8, true, false},        [GGUF_I64] = {"i64", 8, true, true},
     [GGUF_F64] = {"f64", 8, false, false},
 };
 
@@ -115,10 +115,10 @@ int gguf_get_array(const Gguf *g, const char *key, bool required, GgufType eleme
     if (find(g, key, required, &v, e)) return -1;
     if (!v) return 0;
     if (v->type != GGUF_ARRAY || !serves_as(v->v.a.type, element)) {
-        const char *wanted = gguf_type_is_whole(element)                       ? "an array of whole numbers"
+        const char *wanted = gguf_type_is_whole(element)                  ? "an array of whole numbers"
                              : element == GGUF_F32 || element == GGUF_F64 ? "an array of floats"
-                             : element == GGUF_STRING                          ? "an array of strings"
-                                                                               : "an array of bools";
+                             : element == GGUF_STRING                     ? "an array of strings"
+                                                                          : "an array of bools";
         return wrong_type(g, v, key, wanted, e);
     }
     *out = v;

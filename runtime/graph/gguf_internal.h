@@ -5,8 +5,8 @@
 #include "graph/name_map.h"
 
 struct Gguf {
-    char *path;          /* owned */
-    void *map;           /* the header's pages of the file, mapped; NULL when read from memory */
+    char *path; /* owned */
+    void *map;  /* the header's pages of the file, mapped; NULL when read from memory */
     size_t map_bytes;
     uint64_t file_bytes;
     uint32_t version;

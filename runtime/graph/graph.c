@@ -95,8 +95,6 @@ ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int6
 /* A new operator with the given inputs and one output of the given shape. */
 static ValueId emit(Graph *g, Op op, const char *name, int n_in, const ValueId *in, Value shape) {
     if (g->failed) return -1;
-    for (int i = 0; i < n_in; i++)
-        if (in[i] < 0) return fail(g, "an input is missing", name);
     op.n_in = n_in;
     memcpy(op.in, in, (size_t)n_in * sizeof *in);
     snprintf(op.name, sizeof op.name, "%s", name);
@@ -111,6 +109,13 @@ static ValueId emit(Graph *g, Op op, const char *name, int n_in, const ValueId *
     return g->failed ? -1 : out;
 }
 
+/* Nothing failed before, and the values are there: a builder goes on after a weight that it did not find. */
+static bool given(Graph *g, const char *name, int n_in, const ValueId *in) {
+    for (int i = 0; i < n_in; i++)
+        if (in[i] < 0) fail(g, "an input is missing", name);
+    return !g->failed;
+}
+
 /* A copy of x's shape with another number of columns, fp32. */
 static Value with_columns(const Graph *g, ValueId x, int64_t columns) {
     Value v = g->value[x];
@@ -120,7 +125,7 @@ static Value with_columns(const Graph *g, ValueId x, int64_t columns) {
 }
 
 ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){ids, w})) return -1;
     Value v = {.type = QT_F32, .n_dims = 2};
     v.dim[0] = g->value[ids].dim[0];
     v.dim[1] = g->value[w].dim[1];
@@ -128,7 +133,7 @@ ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w) {
 }
 
 ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
     if (value_columns(g, x) != value_columns(g, w)) return fail(g, "columns of input and weight differ", name);
     Op op = {.kind = OP_LINEAR};
     op.u.linear.n_weights = 1;
@@ -137,14 +142,14 @@ ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId b
 }
 
 ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
     Op op = {.kind = OP_RMSNORM};
     op.u.norm.eps = eps;
     return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
 ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, int rope_dim, double base) {
-    if (g->failed) return -1;
+    if (!given(g, name, 1, &positions)) return -1;
     Op op = {.kind = OP_ROPE_TABLE};
     op.u.attn.rope_dim = rope_dim;
     op.u.attn.rope_base = base;
@@ -155,7 +160,7 @@ ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, int rope
 }
 
 ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, bool neox) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){x, table})) return -1;
     Op op = {.kind = OP_ROPE};
     op.u.attn.heads = heads;
     op.u.attn.head_dim = head_dim;
@@ -166,7 +171,7 @@ ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int hea
 
 ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, int heads,
                         int kv_heads, int head_dim, float scale) {
-    if (g->failed) return -1;
+    if (!given(g, name, 4, (ValueId[]){q, k, v, state})) return -1;
     Op op = {.kind = OP_KV_STORE, .n_in = 3, .in = {k, v, state}};
     op.u.attn.heads = heads;
     op.u.attn.kv_heads = kv_heads;
@@ -179,34 +184,34 @@ ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueI
 }
 
 ValueId graph_silu_mul(Graph *g, const char *name, ValueId gate, ValueId up) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){gate, up})) return -1;
     return emit(g, (Op){.kind = OP_SILU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
 }
 
 ValueId graph_relu(Graph *g, const char *name, ValueId x) {
-    if (g->failed) return -1;
+    if (!given(g, name, 1, &x)) return -1;
     return emit(g, (Op){.kind = OP_RELU}, name, 1, &x, g->value[x]);
 }
 
 ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){a, b})) return -1;
     return emit(g, (Op){.kind = OP_ADD}, name, 2, (ValueId[]){a, b}, g->value[a]);
 }
 
 ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){x, rows})) return -1;
     Value v = g->value[x];
     v.dim[0] = g->value[rows].dim[0];
     return emit(g, (Op){.kind = OP_SELECT}, name, 2, (ValueId[]){x, rows}, v);
 }
 
 ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){logits, targets})) return -1;
     return emit(g, (Op){.kind = OP_STATS}, name, 2, (ValueId[]){logits, targets}, with_columns(g, logits, 1));
 }
 
 ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups) {
-    if (g->failed) return -1;
+    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
     const Value *xv = &g->value[x], *wv = &g->value[w];
     int64_t channels = xv->dim[3].size;
     if (xv->n_dims != 4 || wv->n_dims != 4) return fail(g, "a convolution wants [N][H][W][C] and [O][kh][kw][I]", name);
@@ -220,15 +225,17 @@ ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bia
     op.u.conv.stride = stride;
     op.u.conv.pad = pad;
     op.u.conv.groups = groups;
+    if (xv->dim[1].size + 2 * pad < op.u.conv.kh || xv->dim[2].size + 2 * pad < op.u.conv.kw)
+        return fail(g, "the kernel is larger than the padded image", name);
     Value v = with_columns(g, x, wv->dim[0].size);
     v.dim[1].size = (xv->dim[1].size + 2 * pad - op.u.conv.kh) / stride + 1;
     v.dim[2].size = (xv->dim[2].size + 2 * pad - op.u.conv.kw) / stride + 1;
-    if (v.dim[1].size < 1 || v.dim[2].size < 1) return fail(g, "the kernel is larger than the padded image", name);
     return emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, v);
 }
 
 ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int size, int stride, int pad) {
-    if (g->failed) return -1;
+    if (!given(g, name, 1, &x)) return -1;
+    if (g->value[x].n_dims != 4) return fail(g, "pooling wants [N][H][W][C]", name);
     Op op = {.kind = OP_POOL};
     op.u.conv.pool = kind;
     op.u.conv.kh = op.u.conv.kw = size;
@@ -240,6 +247,8 @@ ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int siz
         v.dim[1] = v.dim[3];
     } else {
         if (size < 1 || stride < 1 || pad < 0 || pad >= size) return fail(g, "pooling window out of range", name);
+        if (v.dim[1].size + 2 * pad < size || v.dim[2].size + 2 * pad < size)
+            return fail(g, "the window is larger than the padded image", name);
         v.dim[1].size = (v.dim[1].size + 2 * pad - size) / stride + 1;
         v.dim[2].size = (v.dim[2].size + 2 * pad - size) / stride + 1;
     }

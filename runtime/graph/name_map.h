@@ -1,4 +1,4 @@
-/* A hash map from strings to the indices of the array that holds them. Built once, then read-only; no string is copied. */
+/* A hash map from strings to the indices of the array that holds them. Built once, then read-only; copies no string. */
 #pragma once
 
 #include "graph/gguf.h"
@@ -18,8 +18,8 @@ typedef struct NameMap {
 int name_map_build(NameMap *m, const void *base, size_t stride, size_t n, bool skip_empty, size_t twin[2]);
 void name_map_free(NameMap *m); /* also of a zeroed map */
 
-/* FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/), in pieces: start with NAME_HASH_START; the hash of a+b is that of
- * b continued from that of a. */
+/* FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/), in pieces: start with NAME_HASH_START; the hash of a+b is that
+ * of b continued from that of a. */
 #define NAME_HASH_START UINT64_C(0xcbf29ce484222325)
 static inline uint64_t name_hash(uint64_t hash, const char *data, size_t size) {
     for (size_t i = 0; i < size; i++) hash = (hash ^ (uint8_t)data[i]) * UINT64_C(0x100000001b3);

@@ -11,18 +11,20 @@ typedef struct Vocab {
     const char *model, *pre;
     const char *tokens[20], *merges[8]; /* NULL-terminated */
     int32_t types[20];
-    int64_t bos, eos, eot;              /* -1: no key */
-    int add_bos, add_eos;               /* -1: no key */
-    int n_types;                        /* 0: as many as there are tokens; -1: no key */
+    int64_t bos, eos, eot; /* -1: no key */
+    int add_bos, add_eos;  /* -1: no key */
+    int n_types;           /* 0: as many as there are tokens; -1: no key */
 } Vocab;
 
 static const Vocab sound = {
     .model = "gpt2",
     .pre = "smollm",
-    .tokens = {"<s>", "<|im_end|>", "a", "b", "c", "ab", "abc", "\xC4\xA0", "\xC4\xA0" "a", "<u>", "<0x0A>", "[PAD]", "a b",
-               "<unk>", "<s><s>"},
-    .types = {CONTROL, CONTROL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, USER_DEFINED, BYTE, UNUSED, NORMAL,
-              UNKNOWN, CONTROL},
+    .tokens = {"<s>", "<|im_end|>", "a", "b", "c", "ab", "abc", "\xC4\xA0",
+               "\xC4\xA0"
+               "a",
+               "<u>", "<0x0A>", "[PAD]", "a b", "<unk>", "<s><s>"},
+    .types = {CONTROL, CONTROL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, USER_DEFINED, BYTE, UNUSED,
+              NORMAL, UNKNOWN, CONTROL},
     .merges = {"a b", "ab c", "\xC4\xA0 a"},
     .bos = 0,
     .eos = 1,
@@ -73,7 +75,7 @@ static void unload(Loaded *l) {
     free(l->bytes);
 }
 
-/* ---- what a sound one does ---------------------------------------------------------------------------------------- */
+/* ---- what a sound one does --------------------------------------------------------------------------------------- */
 
 /* `want`: ids, ended by -1. */
 static void encodes(Tokenizer *t, const char *text, bool bos, bool special, const int32_t *want) {
@@ -93,7 +95,7 @@ static void encodes(Tokenizer *t, const char *text, bool bos, bool special, cons
 }
 
 #define IDS(...) ((const int32_t[]){__VA_ARGS__, -1})
-#define NO_IDS ((const int32_t[]){-1})
+#define NO_IDS   ((const int32_t[]){-1})
 
 static void test_encode(void) {
     Loaded l;
@@ -103,7 +105,7 @@ static void test_encode(void) {
     encodes(l.t, "abab a", false, false, IDS(5, 5, 8));
     encodes(l.t, "ac\nb", false, false, IDS(2, 4, 3)); /* no token for a newline: left out, as llama.cpp does */
     encodes(l.t, "a<s>b", false, true, IDS(2, 0, 3));
-    encodes(l.t, "a<s>b", false, false, IDS(2, 3)); /* the letters of <s>, for which there are no tokens */
+    encodes(l.t, "a<s>b", false, false, IDS(2, 3));    /* the letters of <s>, for which there are no tokens */
     encodes(l.t, "a<u>b", false, false, IDS(2, 9, 3)); /* user-defined: always */
     encodes(l.t, "<unk>[PAD]<s>", false, true, IDS(13, 0));
     encodes(l.t, "<s><s><s>", false, true, IDS(14, 0));
@@ -167,7 +169,8 @@ static void test_bytes(void) {
     gives(l.t, 15, true, "");
     char two[3] = "..";
     CU_ASSERT(tokenizer_bytes(l.t, 6, false, two, 2) == 3 && !strcmp(two, "ab")); /* what fits, and what is needed */
-    CU_ASSERT(tokenizer_ends(l.t, 1) && !tokenizer_ends(l.t, 0) && !tokenizer_ends(l.t, -1) && !tokenizer_ends(l.t, 15));
+    CU_ASSERT(tokenizer_ends(l.t, 1) && !tokenizer_ends(l.t, 0) && !tokenizer_ends(l.t, -1) &&
+              !tokenizer_ends(l.t, 15));
     unload(&l);
     Vocab v = sound;
     v.eos = 4;
@@ -190,13 +193,14 @@ static void test_bad_text(void) {
     CU_ASSERT(!ids && n == 0 && strstr(l.e.msg, "offset 3") && strstr(l.e.msg, "0xff"));
     CU_ASSERT_EQUAL(tokenizer_encode(l.t, "<s>\xE2\x82", 5, false, true, &ids, &n, &l.e), -1);
     CU_ASSERT_PTR_NOT_NULL(strstr(l.e.msg, "offset 3"));
-    CU_ASSERT_EQUAL(tokenizer_encode(l.t, "a\0b", 3, false, false, &ids, &n, &l.e), 0); /* NUL is a byte like any other */
+    CU_ASSERT_EQUAL(tokenizer_encode(l.t, "a\0b", 3, false, false, &ids, &n, &l.e),
+                    0); /* NUL is a byte like any other */
     CU_ASSERT(n == 2 && ids[0] == 2 && ids[1] == 3);
     free(ids);
     unload(&l);
 }
 
-/* ---- what is wrong is named ---------------------------------------------------------------------------------------- */
+/* ---- what is wrong is named -------------------------------------------------------------------------------------- */
 
 static void refused(const Vocab *v, const char *why) {
     Loaded l;
@@ -235,9 +239,9 @@ static void test_refused(void) {
     refused(&v, "14 entries for 15 tokens");
     v.n_types = 16;
     refused(&v, "16 entries");
-    static const char *const merges[][2] = {{"x b", "left"},     {"a x", "right"},    {"b a", "what it makes"}, {"ab", "merge 1"},
-                                            {"", "merge 1"},     {" ", "merge 1"},    {"a ", "merge 1"},        {" a", "merge 1"},
-                                            {"a b c", "right"},  {"a  b", "right"}};
+    static const char *const merges[][2] = {
+        {"x b", "left"},  {"a x", "right"},  {"b a", "what it makes"}, {"ab", "merge 1"},  {"", "merge 1"},
+        {" ", "merge 1"}, {"a ", "merge 1"}, {" a", "merge 1"},        {"a b c", "right"}, {"a  b", "right"}};
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) {
         v = sound;
         v.merges[1] = merges[i][0];

@@ -1,6 +1,6 @@
-/* Two fuzzers in one, by the first byte. Even: the rest is a text for a sound vocabulary; its ids must give it back. Odd:
- * the next byte is the length of a text, and what follows it is a GGUF file: its vocabulary loads or is refused, and a
- * text is encoded or refused with ids that exist. Bit 1 of the first byte: special tokens are wanted. */
+/* Two fuzzers in one, by the first byte. Even: the rest is a text for a sound vocabulary; its ids must give it back.
+ * Odd: the next byte is the length of a text, and what follows it is a GGUF file: its vocabulary loads or is refused,
+ * and a text is encoded or refused with ids that exist. Bit 1 of the first byte: special tokens are wanted. */
 #include <stdlib.h>
 #include <string.h>
 

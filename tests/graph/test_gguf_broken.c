@@ -1,6 +1,6 @@
-/* Hostile GGUF files: every truncation, every changed byte, absurd values field by field. The reader may load such a file
- * or refuse it with one line; it may not crash (the suite also runs under the address sanitizer), take long or take
- * memory on the word of a count. */
+/* Hostile GGUF files: every truncation, every changed byte, absurd values field by field. The reader may load such a
+ * file or refuse it with one line; it may not crash (the suite also runs under the address sanitizer), take long or
+ * take memory on the word of a count. */
 #include <malloc.h>
 
 #include "check.h"
@@ -21,10 +21,8 @@ static uint64_t read_through(const Gguf *g) {
         for (uint64_t n = 0; n < v->v.a.n; n++) {
             if (v->v.a.type == GGUF_STRING)
                 for (size_t k = 0; k < v->v.a.strings[n].size; k++) sum += (uint8_t)v->v.a.strings[n].data[k];
-            else if (v->v.a.type == GGUF_F32 || v->v.a.type == GGUF_F64)
-                sum += gguf_array_f64(v, n) > 0;
-            else
-                sum += (uint64_t)gguf_array_i64(v, n);
+            else if (v->v.a.type == GGUF_F32 || v->v.a.type == GGUF_F64) sum += gguf_array_f64(v, n) > 0;
+            else sum += (uint64_t)gguf_array_i64(v, n);
         }
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -37,7 +35,7 @@ static uint64_t read_through(const Gguf *g) {
 
 static bool one_line(const Err *e) { return e->msg[0] && !strchr(e->msg, '\n') && strstr(e->msg, "broken.gguf"); }
 
-/* Loads or refuses; in memory of exactly that size, so that the sanitizer sees a read beyond. Returns whether it loads. */
+/* Loads or refuses; in memory of exactly that size, so that a sanitizer sees a read beyond. Says whether it loads. */
 static bool try_bytes(const uint8_t *bytes, size_t size) {
     uint8_t *exact = malloc(size ? size : 1);
     if (!exact) abort();
