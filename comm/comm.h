@@ -17,8 +17,9 @@ typedef struct CommOptions {
 } CommOptions;
 
 /* Starts MPI when needed (a process that neither mpirun nor srun --mpi=pmix started becomes 1 rank, without MPI), finds
- * hosts, maps the shared memory, which has no name any more when this returns. All ranks pass the same options. A failure
- * on one rank is everyone's, with its message. Several may exist at once; the one that started MPI is freed last. */
+ * hosts, maps the shared memory, which has no name any more when this returns. All ranks pass the same options. A
+ * failure on one rank is everyone's, with its message. Several may exist at once; the one that started MPI is freed
+ * last. */
 int comm_create(const CommOptions *o, Comm **out, Err *e);
 void comm_free(Comm *c); /* ends MPI when comm_create started it */
 
@@ -35,8 +36,8 @@ const char *comm_host_name(const Comm *c, int rank); /* of any rank */
 void comm_set_kernels(Comm *c, const Kernels *k);
 
 /* x[n] = sum over ranks, in place. Order: ((r0 + r1) + r2) ... inside a host, hosts likewise in order. On a bf16 wire
- * each host's sum is rounded to bf16 before it is added, and with three hosts or more the result too: an element's result
- * depends neither on n nor on its place. `exact` keeps fp32 between hosts whatever the wire. */
+ * each host's sum is rounded to bf16 before it is added, and with three hosts or more the result too: an element's
+ * result depends neither on n nor on its place. `exact` keeps fp32 between hosts whatever the wire. */
 int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e);
 /* Rank r gives n_bytes[r] bytes (known to all); all get them, concatenated in rank order, in `out`. `mine` may be its
  * place in `out`. */

@@ -106,7 +106,8 @@ static void number_hosts(Comm *c, const int *leader) {
 
 static int find_hosts(Comm *c, bool each_alone, Err *e) {
     int leader = c->rank, *leaders = calloc((size_t)c->size, sizeof *leaders);
-    if (mpi_agree(c->world, leaders ? 0 : err_set(e, "no memory for the tables of %d ranks", c->size), e)) {
+    int lacking = leaders ? 0 : err_set(e, "no memory for the tables of %d ranks", c->size);
+    if (mpi_agree(c->world, lacking, e) || !leaders) {
         free(leaders);
         return -1;
     }

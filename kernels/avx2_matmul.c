@@ -65,9 +65,10 @@ LANES_INLINE __m256i broadcast_codes(const int8_t *p) {
     return _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)p));
 }
 
-/* Dot products of 8 columns with one row's 32 codes, zero point taken off. */
-LANES_INLINE __m256i dot_group(const Format f, const HalfGroup *w, const int8_t *a, int32_t sum) {
-    const __m256i ones = _mm256_set1_epi16(1);
+/* Dot products of 8 columns with one plane of one row's 32 codes, times `weight`: 1, or 128 for a high plane, which
+ * VPMADDWD takes as its factors. */
+LANES_INLINE __m256i dot_plane(const Format f, const HalfGroup *w, const int8_t *a, const int16_t weight) {
+    const __m256i ones = _mm256_set1_epi16(weight);
     if (f.codes == Q8_CODES) {
         __m256i dot = _mm256_setzero_si256();
 #pragma GCC unroll 8
@@ -84,13 +85,20 @@ LANES_INLINE __m256i dot_group(const Format f, const HalfGroup *w, const int8_t 
         even = _mm256_add_epi16(even, _mm256_maddubs_epi16(w->codes[j], broadcast_codes(a + 4 * j)));
         odd = _mm256_add_epi16(odd, _mm256_maddubs_epi16(w->codes[j + 1], broadcast_codes(a + 4 * j + 4)));
     }
-    __m256i dot = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
+    return _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
+}
+
+/* The planes' dot products joined, zero point taken off. */
+LANES_INLINE __m256i dot_group(const Format f, const int planes, const HalfGroup *w, const int8_t *a, int32_t sum) {
+    __m256i dot = dot_plane(f, w, a, planes == 2 ? 1 << HIGH_SHIFT : 1);
+    if (planes == 2) dot = _mm256_add_epi32(dot, dot_plane(f, w, a + GROUP, 1));
     return f.zero_point ? _mm256_sub_epi32(dot, _mm256_set1_epi32(f.zero_point * sum)) : dot;
 }
 
 /* acc with the group's contribution: entry i of the block. */
-LANES_INLINE __m256 add_group(const Format f, const HalfGroup *w, const ActBlock *b, int64_t i, __m256 acc) {
-    __m256 dot = _mm256_cvtepi32_ps(dot_group(f, w, b->codes + i * GROUP, b->sum[i]));
+LANES_INLINE __m256 add_group(const Format f, const int planes, const HalfGroup *w, const ActBlock *b, int64_t i,
+                              __m256 acc) {
+    __m256 dot = _mm256_cvtepi32_ps(dot_group(f, planes, w, b->codes + i * planes * GROUP, b->sum[i]));
     acc = _mm256_fmadd_ps(dot, _mm256_mul_ps(w->scale, _mm256_broadcast_ss(b->scale + i)), acc);
     if (f.has_min) acc = _mm256_fmadd_ps(w->min, _mm256_broadcast_ss(b->scaled_sum + i), acc);
     return acc;
@@ -102,15 +110,15 @@ LANES_INLINE void prefetch_group(const Format f, const uint8_t *group) {
 }
 
 /* One panel times a block of one row. */
-LANES_INLINE Vec stream_panel(const Format f, const uint8_t *panel, int64_t n_groups, const ActBlock *b) {
+LANES_INLINE Vec stream_panel(const Format f, const int planes, const uint8_t *panel, int64_t n_groups, const ActBlock *b) {
     Vec acc = v_zero();
     for (int64_t g = 0; g < n_groups; g++, panel += f.bytes) {
         __m256i signs[8];
         prefetch_group(f, panel);
         HalfGroup lo = load_half_group(f, panel, 0, signs);
-        acc.lo = add_group(f, &lo, b, g, acc.lo);
+        acc.lo = add_group(f, planes, &lo, b, g, acc.lo);
         HalfGroup hi = load_half_group(f, panel, 1, signs);
-        acc.hi = add_group(f, &hi, b, g, acc.hi);
+        acc.hi = add_group(f, planes, &hi, b, g, acc.hi);
     }
     return acc;
 }
@@ -120,7 +128,8 @@ typedef struct SumTile {
     _Alignas(64) float acc[2][ACT_ROWS][HALF];
 } SumTile;
 
-LANES_INLINE void block_panel(const Format f, const uint8_t *panel, int64_t n_groups, const ActBlock *b, SumTile *t) {
+LANES_INLINE void block_panel(const Format f, const int planes, const uint8_t *panel, int64_t n_groups,
+                              const ActBlock *b, SumTile *t) {
     memset(t->acc, 0, sizeof t->acc);
     for (int64_t g = 0; g < n_groups; g++, panel += f.bytes) {
         prefetch_group(f, panel);
@@ -130,7 +139,7 @@ LANES_INLINE void block_panel(const Format f, const uint8_t *panel, int64_t n_gr
             HalfGroup w = load_half_group(f, panel, half, signs);
             for (int64_t r = 0; r < b->rows; r++) {
                 float *acc = t->acc[half][r];
-                _mm256_store_ps(acc, add_group(f, &w, b, g * b->rows + r, _mm256_load_ps(acc)));
+                _mm256_store_ps(acc, add_group(f, planes, &w, b, g * b->rows + r, _mm256_load_ps(acc)));
             }
         }
     }
@@ -147,15 +156,15 @@ typedef struct Job {
     const Epilogue *ep;
 } Job;
 
-LANES_INLINE void block_panels(const Format f, const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {
+LANES_INLINE void block_panels(const Format f, const int planes, const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {
     SumTile t;
     for (int64_t p = panel0; p < panel1; p++) {
         const uint8_t *panel = j->w->data + (size_t)p * j->stride;
         if (b->rows == 1) {
-            finish(stream_panel(f, panel, j->n_groups, b), b->row0, p * PANEL, j->w->n, j->y, j->ldy, j->ep);
+            finish(stream_panel(f, planes, panel, j->n_groups, b), b->row0, p * PANEL, j->w->n, j->y, j->ldy, j->ep);
             continue;
         }
-        block_panel(f, panel, j->n_groups, b, &t);
+        block_panel(f, planes, panel, j->n_groups, b, &t);
         for (int64_t r = 0; r < b->rows; r++) {
             Vec acc = v_pair(_mm256_load_ps(t.acc[0][r]), _mm256_load_ps(t.acc[1][r]));
             finish(acc, b->row0 + r, p * PANEL, j->w->n, j->y, j->ldy, j->ep);
@@ -163,21 +172,28 @@ LANES_INLINE void block_panels(const Format f, const Job *j, const ActBlock *b, 
     }
 }
 
-#define FORMAT_FN(F)                                                                                                   \
-    static void F##_block(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                           \
-        block_panels(F, j, b, panel0, panel1);                                                                         \
+#define FORMAT_FN(F, PLANES)                                                                                           \
+    static void F##_##PLANES(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                        \
+        block_panels(F, PLANES, j, b, panel0, panel1);                                                                 \
     }
-FORMAT_FN(q4_0)
-FORMAT_FN(q4_1)
-FORMAT_FN(q8_0)
+FORMAT_FN(q4_0, 1)
+FORMAT_FN(q4_1, 1)
+FORMAT_FN(q8_0, 1)
+FORMAT_FN(q4_0, 2)
+FORMAT_FN(q4_1, 2)
+FORMAT_FN(q8_0, 2)
+
+typedef void BlockFn(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1);
+
+/* By weight type and planes - 1. */
+static BlockFn *const block_fn[QT_COUNT][2] = {
+    [QT_Q4_0] = {q4_0_1, q4_0_2}, [QT_Q4_1] = {q4_1_1, q4_1_2}, [QT_Q8_0] = {q8_0_1, q8_0_2}};
 
 void matmul_q_avx2(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
                    int64_t panel1, float *y, int64_t ldy, const Epilogue *ep) {
     Job j = {.w = w, .n_groups = w->k / GROUP, .stride = panel_stride(w), .y = y, .ldy = ldy, .ep = ep};
     for (int64_t i = block0; i < block1; i++) {
         ActBlock b = act_block(a, i);
-        if (w->type == QT_Q4_0) q4_0_block(&j, &b, panel0, panel1);
-        else if (w->type == QT_Q4_1) q4_1_block(&j, &b, panel0, panel1);
-        else q8_0_block(&j, &b, panel0, panel1);
+        block_fn[w->type][a->planes - 1](&j, &b, panel0, panel1);
     }
 }

@@ -54,13 +54,14 @@ LANES_INLINE void load_codes(const Format f, const uint8_t *group, __m512i w[8])
 
 enum { STREAM_ROWS = 3, AHEAD = 4096 };
 
-/* One panel times `rows` rows (a constant, at most STREAM_ROWS). Two chains of dot products halve their latency. */
-LANES_INLINE void stream_panel(const Format f, const int rows, const uint8_t *panel, int64_t n_groups,
+/* One panel times `rows` rows (a constant, at most STREAM_ROWS). Two chains of dot products halve their latency: of the
+ * even and odd steps, or of the two planes. */
+LANES_INLINE void stream_panel(const Format f, const int rows, const int planes, const uint8_t *panel, int64_t n_groups,
                                const ActBlock *b, Vec acc[STREAM_ROWS]) {
     const int8_t *codes = b->codes;
 #pragma GCC unroll 3
     for (int r = 0; r < rows; r++) acc[r] = v_zero();
-    for (int64_t g = 0; g < n_groups; g++, panel += f.bytes, codes += rows * GROUP) {
+    for (int64_t g = 0; g < n_groups; g++, panel += f.bytes, codes += rows * planes * GROUP) {
 #pragma GCC unroll 9
         for (int i = 0; i < f.bytes; i += 64) _mm_prefetch((const char *)panel + AHEAD + i, _MM_HINT_T0);
         __m512i w[8];
@@ -69,15 +70,25 @@ LANES_INLINE void stream_panel(const Format f, const int rows, const uint8_t *pa
 #pragma GCC unroll 3
         for (int r = 0; r < rows; r++) {
             int64_t i = g * rows + r;
-            __m512i even = _mm512_setzero_si512(), odd = even;
+            __m512i one = _mm512_setzero_si512(), other = one;
+            const int8_t *a = codes + r * planes * GROUP;
             if (f.zero_shift)
-                even = _mm512_sub_epi32(even, _mm512_slli_epi32(_mm512_set1_epi32(b->sum[i]), (unsigned)f.zero_shift));
+                one = _mm512_sub_epi32(one, _mm512_slli_epi32(_mm512_set1_epi32(b->sum[i]), (unsigned)f.zero_shift));
+            if (planes == 2) {
+#pragma GCC unroll 8
+                for (int j = 0; j < 8; j++) {
+                    DOT_BROADCAST(other, w[j], a + 4 * j);
+                    DOT_BROADCAST(one, w[j], a + GROUP + 4 * j);
+                }
+                other = _mm512_slli_epi32(other, HIGH_SHIFT);
+            } else {
 #pragma GCC unroll 4
-            for (int j = 0; j < 8; j += 2) {
-                DOT_BROADCAST(even, w[j], codes + r * GROUP + 4 * j);
-                DOT_BROADCAST(odd, w[j + 1], codes + r * GROUP + 4 * j + 4);
+                for (int j = 0; j < 8; j += 2) {
+                    DOT_BROADCAST(one, w[j], a + 4 * j);
+                    DOT_BROADCAST(other, w[j + 1], a + 4 * j + 4);
+                }
             }
-            Vec dot = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
+            Vec dot = _mm512_cvtepi32_ps(_mm512_add_epi32(one, other));
             acc[r] = v_fma(dot, v_mul(scale, v_set1(b->scale[i])), acc[r]);
             if (f.has_min) acc[r] = v_fma(v_load_f16(panel + f.codes + 32), v_set1(b->scaled_sum[i]), acc[r]);
         }
@@ -99,22 +110,31 @@ typedef struct GroupWeights {
 } GroupWeights;
 
 /* Adds the group's contribution to `rows` rows (a constant) from row r of the tile. */
-LANES_INLINE void add_group(const Format f, const int panels, const int rows, const GroupWeights *w, SumTile *t,
-                            int64_t r, const int8_t *codes, const float *scale, const float *scaled_sum) {
-    __m512i dot[2][2];
+LANES_INLINE void add_group(const Format f, const int panels, const int rows, const int planes, const GroupWeights *w,
+                            SumTile *t, int64_t r, const int8_t *codes, const float *scale, const float *scaled_sum) {
+    __m512i dot[2][2], high[2][2]; /* high: of the first of two planes */
 #pragma GCC unroll 2
     for (int i = 0; i < rows; i++) {
         __m512i start = _mm512_setzero_si512();
         if (f.zero_shift) BROADCAST(start, t->start + r + i);
 #pragma GCC unroll 2
-        for (int p = 0; p < panels; p++) dot[i][p] = start;
+        for (int p = 0; p < panels; p++) {
+            dot[i][p] = start;
+            high[i][p] = _mm512_setzero_si512();
+        }
     }
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) {
 #pragma GCC unroll 2
         for (int i = 0; i < rows; i++) {
+            const int8_t *a = codes + (r + i) * planes * GROUP + 4 * j;
             __m512i x;
-            BROADCAST(x, (const MayAlias *)(const void *)(codes + (r + i) * GROUP + 4 * j));
+            if (planes == 2) {
+                BROADCAST(x, (const MayAlias *)(const void *)a);
+#pragma GCC unroll 2
+                for (int p = 0; p < panels; p++) DOT(high[i][p], w->codes[p][j], x);
+            }
+            BROADCAST(x, (const MayAlias *)(const void *)(planes == 2 ? a + GROUP : a));
 #pragma GCC unroll 2
             for (int p = 0; p < panels; p++) DOT(dot[i][p], w->codes[p][j], x);
         }
@@ -125,6 +145,7 @@ LANES_INLINE void add_group(const Format f, const int panels, const int rows, co
 #pragma GCC unroll 2
         for (int p = 0; p < panels; p++) {
             Vec acc = v_load(t->acc[r + i][p]);
+            if (planes == 2) dot[i][p] = _mm512_add_epi32(dot[i][p], _mm512_slli_epi32(high[i][p], HIGH_SHIFT));
             acc = v_fma(_mm512_cvtepi32_ps(dot[i][p]), v_mul(w->scale[p], d), acc);
             if (f.has_min) acc = v_fma(w->min[p], s, acc);
             v_store(t->acc[r + i][p], acc);
@@ -142,8 +163,8 @@ LANES_INLINE void set_starts(const Format f, const int32_t *sum, int64_t rows, i
 }
 
 /* `panels` panels, a constant 1 or 2, `stride` bytes apart, times one block. */
-LANES_INLINE void block_panels(const Format f, const int panels, const uint8_t *panel, size_t stride, int64_t n_groups,
-                               const ActBlock *b, SumTile *t) {
+LANES_INLINE void block_panels(const Format f, const int panels, const int planes, const uint8_t *panel, size_t stride,
+                               int64_t n_groups, const ActBlock *b, SumTile *t) {
     memset(t->acc, 0, (size_t)b->rows * sizeof t->acc[0]);
     for (int64_t g = 0; g < n_groups; g++, panel += f.bytes) {
         GroupWeights w;
@@ -157,11 +178,11 @@ LANES_INLINE void block_panels(const Format f, const int panels, const uint8_t *
             w.min[p] = f.has_min ? v_load_f16(group + f.codes + 32) : v_zero();
         }
         int64_t first = g * b->rows, r = 0;
-        const int8_t *codes = b->codes + first * GROUP;
+        const int8_t *codes = b->codes + first * planes * GROUP;
         if (f.zero_shift) set_starts(f, b->sum + first, b->rows, t->start);
         for (; r + 2 <= b->rows; r += 2)
-            add_group(f, panels, 2, &w, t, r, codes, b->scale + first, b->scaled_sum + first);
-        if (r < b->rows) add_group(f, panels, 1, &w, t, r, codes, b->scale + first, b->scaled_sum + first);
+            add_group(f, panels, 2, planes, &w, t, r, codes, b->scale + first, b->scaled_sum + first);
+        if (r < b->rows) add_group(f, panels, 1, planes, &w, t, r, codes, b->scale + first, b->scaled_sum + first);
     }
 }
 
@@ -176,47 +197,54 @@ typedef struct Job {
     const Epilogue *ep;
 } Job;
 
-LANES_INLINE void stream_block(const Format f, const int rows, const Job *j, const ActBlock *b, int64_t panel0,
+LANES_INLINE void stream_block(const Format f, const int rows, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
                                int64_t panel1) {
     Vec acc[STREAM_ROWS];
     for (int64_t p = panel0; p < panel1; p++) {
-        stream_panel(f, rows, j->w->data + (size_t)p * j->stride, j->n_groups, b, acc);
+        stream_panel(f, rows, planes, j->w->data + (size_t)p * j->stride, j->n_groups, b, acc);
 #pragma GCC unroll 3
         for (int r = 0; r < rows; r++) finish(acc[r], b->row0 + r, p * PANEL, j->w->n, j->y, j->ldy, j->ep);
     }
 }
 
-LANES_INLINE void stationary_block(const Format f, const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {
+LANES_INLINE void stationary_block(const Format f, const int planes, const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {
     SumTile t;
     for (int64_t p = panel0; p < panel1; p += 2) {
         const uint8_t *panel = j->w->data + (size_t)p * j->stride;
         int panels = p + 1 < panel1 ? 2 : 1;
-        if (panels == 2) block_panels(f, 2, panel, j->stride, j->n_groups, b, &t);
-        else block_panels(f, 1, panel, j->stride, j->n_groups, b, &t);
+        if (panels == 2) block_panels(f, 2, planes, panel, j->stride, j->n_groups, b, &t);
+        else block_panels(f, 1, planes, panel, j->stride, j->n_groups, b, &t);
         for (int64_t r = 0; r < b->rows; r++)
             for (int i = 0; i < panels; i++)
                 finish(v_load(t.acc[r][i]), b->row0 + r, (p + i) * PANEL, j->w->n, j->y, j->ldy, j->ep);
     }
 }
 
-#define FORMAT_FN(F)                                                                                                   \
-    static void F##_block(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                           \
-        if (b->rows == 1) stream_block(F, 1, j, b, panel0, panel1);                                                    \
-        else if (b->rows == 2) stream_block(F, 2, j, b, panel0, panel1);                                               \
-        else if (b->rows == 3) stream_block(F, 3, j, b, panel0, panel1);                                               \
-        else stationary_block(F, j, b, panel0, panel1);                                                                \
+#define FORMAT_FN(F, PLANES)                                                                                           \
+    static void F##_##PLANES(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                        \
+        if (b->rows == 1) stream_block(F, 1, PLANES, j, b, panel0, panel1);                                            \
+        else if (b->rows == 2) stream_block(F, 2, PLANES, j, b, panel0, panel1);                                       \
+        else if (b->rows == 3) stream_block(F, 3, PLANES, j, b, panel0, panel1);                                       \
+        else stationary_block(F, PLANES, j, b, panel0, panel1);                                                        \
     }
-FORMAT_FN(q4_0)
-FORMAT_FN(q4_1)
-FORMAT_FN(q8_0)
+FORMAT_FN(q4_0, 1)
+FORMAT_FN(q4_1, 1)
+FORMAT_FN(q8_0, 1)
+FORMAT_FN(q4_0, 2)
+FORMAT_FN(q4_1, 2)
+FORMAT_FN(q8_0, 2)
+
+typedef void BlockFn(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1);
+
+/* By weight type and planes - 1. */
+static BlockFn *const block_fn[QT_COUNT][2] = {
+    [QT_Q4_0] = {q4_0_1, q4_0_2}, [QT_Q4_1] = {q4_1_1, q4_1_2}, [QT_Q8_0] = {q8_0_1, q8_0_2}};
 
 void matmul_q_avx512vnni(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
                          int64_t panel1, float *y, int64_t ldy, const Epilogue *ep) {
     Job j = {.w = w, .n_groups = w->k / GROUP, .stride = panel_stride(w), .y = y, .ldy = ldy, .ep = ep};
     for (int64_t i = block0; i < block1; i++) {
         ActBlock b = act_block(a, i);
-        if (w->type == QT_Q4_0) q4_0_block(&j, &b, panel0, panel1);
-        else if (w->type == QT_Q4_1) q4_1_block(&j, &b, panel0, panel1);
-        else q8_0_block(&j, &b, panel0, panel1);
+        block_fn[w->type][a->planes - 1](&j, &b, panel0, panel1);
     }
 }

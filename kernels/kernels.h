@@ -46,19 +46,25 @@ void unpack_row(const PackedWeights *w, int64_t n, float *out);
  * m rows of k values, k a multiple of 32. Per row and group of 32: amax = max |x|; scale = amax / 127; code =
  * rint(x * (127 / amax)) (0 when amax is 0; ties to even), so in [-127, 127]; sum = sum of the codes; scaled_sum =
  * scale * (float)sum. A row with a non-finite value: scale NaN, codes 0, for the groups that hold one.
+ *
+ * With two planes a code has 16 bits: scale = amax / 16256, code = rint(x * (16256 / amax)) = 128 * high + low, high =
+ * (code + 64) >> 7 in [-127, 127], low in [-64, 63]; the products of both planes are int8 ones, and the dot product is
+ * 128 * dot(w, high) + dot(w, low), an exact integer. (127 * 128 = 16256.)
+ *
  * Rows stand in blocks of 64 (the last has m % 64): entry (row r, group g) has index
- *   i = 64 * b * (k/32) + g * rows_in_block + (r - 64 b),  b = r / 64;  codes at codes + 32 i. */
+ *   i = 64 * b * (k/32) + g * rows_in_block + (r - 64 b),  b = r / 64;  codes at codes + 32 planes i, high before low. */
 typedef struct ActQ {
     int64_t m, k;
-    int8_t *codes;     /* [m][k], in the order above */
+    int planes;        /* 1: QT_A8, 2: QT_A16 */
+    int8_t *codes;     /* [m][k][planes], in the order above */
     float *scale;      /* [m][k/32] */
     float *scaled_sum; /* [m][k/32] */
     int32_t *sum;      /* [m][k/32] */
 } ActQ;
 
 /* Bytes of memory for an ActQ of m rows and k columns (64-byte aligned parts), and the struct laid over that memory. */
-size_t act_bytes(int64_t m, int64_t k);
-ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k);
+size_t act_bytes(int64_t m, int64_t k, int planes);
+ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k, int planes);
 
 /* ---- epilogue of a matmul: y = acc; then + bias[column] when given; then + residual[row][column] when given --------*/
 typedef struct Epilogue {

@@ -150,16 +150,38 @@ LANES_INLINE uint32_t v_max_abs_bits(Vec a, Vec b) {
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(z, _mm_shuffle_epi32(z, 0xb1)));
 }
 /* Stores rint of both as 32 codes (each within int8) and returns their sum. */
-LANES_INLINE int32_t v_store_codes(int8_t *p, Vec a, Vec b) {
-    __m256i x0 = _mm256_cvtps_epi32(a.lo), x1 = _mm256_cvtps_epi32(a.hi);
-    __m256i y0 = _mm256_cvtps_epi32(b.lo), y1 = _mm256_cvtps_epi32(b.hi);
-    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(x0, x1), _mm256_packs_epi32(y0, y1));
+typedef struct Codes {
+    __m256i v[4]; /* 32 codes */
+} Codes;
+LANES_INLINE Codes v_round_codes(Vec a, Vec b) {
+    return (Codes){{_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi), _mm256_cvtps_epi32(b.lo), _mm256_cvtps_epi32(b.hi)}};
+}
+LANES_INLINE void v_store_bytes(int8_t *p, const Codes *c) {
+    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(c->v[0], c->v[1]), _mm256_packs_epi32(c->v[2], c->v[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* undo the halves */
     _mm256_storeu_si256((void *)p, bytes);
-    __m256i s = _mm256_add_epi32(_mm256_add_epi32(x0, x1), _mm256_add_epi32(y0, y1));
+}
+LANES_INLINE int32_t v_sum_codes(const Codes *c) {
+    __m256i s = _mm256_add_epi32(_mm256_add_epi32(c->v[0], c->v[1]), _mm256_add_epi32(c->v[2], c->v[3]));
     __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
+}
+LANES_INLINE int32_t v_store_codes(int8_t *p, Vec a, Vec b) {
+    Codes c = v_round_codes(a, b);
+    v_store_bytes(p, &c);
+    return v_sum_codes(&c);
+}
+/* The same as two planes of 32: code = 128 * high + low. */
+LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
+    Codes c = v_round_codes(a, b), high, low;
+    for (int i = 0; i < 4; i++) {
+        high.v[i] = _mm256_srai_epi32(_mm256_add_epi32(c.v[i], _mm256_set1_epi32(64)), 7);
+        low.v[i] = _mm256_sub_epi32(c.v[i], _mm256_slli_epi32(high.v[i], 7));
+    }
+    v_store_bytes(p, &high);
+    v_store_bytes(p + 32, &low);
+    return v_sum_codes(&c);
 }
 
 /* ---- pairs of lanes (2i, 2i + 1) ----*/

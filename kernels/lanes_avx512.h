@@ -22,7 +22,7 @@ enum { TILE_ROWS = 12, TILE_VECS = 2, FEW_ROWS = 4, FEW_VECS = 4 };
     ROWS_1_TO_4(X, 1, __VA_ARGS__) ROWS_1_TO_4(X, 2, __VA_ARGS__) ROWS_1_TO_4(X, 4, __VA_ARGS__)
 
 LANES_INLINE __mmask16 first_lanes(int64_t n) {
-    return n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
 LANES_INLINE Vec v_zero(void) { return _mm512_setzero_ps(); }
@@ -98,6 +98,17 @@ LANES_INLINE int32_t v_store_codes(int8_t *p, Vec a, Vec b) {
     __m512i x = _mm512_cvtps_epi32(a), y = _mm512_cvtps_epi32(b);
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(x));
     _mm_storeu_si128((void *)(p + 16), _mm512_cvtepi32_epi8(y));
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
+}
+/* The same as two planes of 32: code = 128 * high + low. */
+LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
+    const __m512i half = _mm512_set1_epi32(64);
+    __m512i x = _mm512_cvtps_epi32(a), y = _mm512_cvtps_epi32(b);
+    __m512i xh = _mm512_srai_epi32(_mm512_add_epi32(x, half), 7), yh = _mm512_srai_epi32(_mm512_add_epi32(y, half), 7);
+    _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(xh));
+    _mm_storeu_si128((void *)(p + 16), _mm512_cvtepi32_epi8(yh));
+    _mm_storeu_si128((void *)(p + 32), _mm512_cvtepi32_epi8(_mm512_sub_epi32(x, _mm512_slli_epi32(xh, 7))));
+    _mm_storeu_si128((void *)(p + 48), _mm512_cvtepi32_epi8(_mm512_sub_epi32(y, _mm512_slli_epi32(yh, 7))));
     return _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
 }
 

@@ -103,18 +103,21 @@ void unpack_row(const PackedWeights *w, int64_t n, float *out) {
 
 enum { ACT_ALIGN = 64 };
 
-static size_t act_codes_bytes(int64_t m, int64_t k) { return round_up((size_t)m * (size_t)k, ACT_ALIGN); }
+static size_t act_codes_bytes(int64_t m, int64_t k, int planes) {
+    return round_up((size_t)m * (size_t)k * (size_t)planes, ACT_ALIGN);
+}
 static size_t act_entries_bytes(int64_t m, int64_t k) {
     return round_up((size_t)m * (size_t)(k / ACT_GROUP) * sizeof(float), ACT_ALIGN);
 }
 
-size_t act_bytes(int64_t m, int64_t k) { return act_codes_bytes(m, k) + 3 * act_entries_bytes(m, k); }
+size_t act_bytes(int64_t m, int64_t k, int planes) { return act_codes_bytes(m, k, planes) + 3 * act_entries_bytes(m, k); }
 
-ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k) {
+ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k, int planes) {
     uint8_t *p = memory;
-    size_t codes = act_codes_bytes(m_capacity, k), part = act_entries_bytes(m_capacity, k);
+    size_t codes = act_codes_bytes(m_capacity, k, planes), part = act_entries_bytes(m_capacity, k);
     return (ActQ){.m = m,
                   .k = k,
+                  .planes = planes,
                   .codes = (int8_t *)p,
                   .scale = (float *)(void *)(p + codes),
                   .scaled_sum = (float *)(void *)(p + codes + part),

@@ -54,21 +54,29 @@ float kernel_exp(float x) {
 
 /* ---- rows ----------------------------------------------------------------------------------------------------------*/
 
-static void quantise_group(const float *x, int8_t *codes, float *scale, float *scaled_sum, int32_t *sum) {
+/* Stores a code in its planes. */
+static void store_code(int32_t code, int planes, int8_t *codes) {
+    int32_t high = planes == 2 ? (code + (1 << (HIGH_SHIFT - 1))) >> HIGH_SHIFT : code;
+    codes[0] = (int8_t)high;
+    if (planes == 2) codes[ACT_GROUP] = (int8_t)(code - (high << HIGH_SHIFT));
+}
+
+static void quantise_group(const float *x, int planes, int8_t *codes, float *scale, float *scaled_sum, int32_t *sum) {
     float amax = 0.0f;
     bool finite = true;
     for (int i = 0; i < ACT_GROUP; i++) {
         finite = finite && isfinite(x[i]);
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
     }
-    float inverse = 127.0f / amax;
+    float largest = act_max_code(planes), inverse = largest / amax;
     if (!finite || !isfinite(inverse)) inverse = 0.0f;
     *sum = 0;
     for (int i = 0; i < ACT_GROUP; i++) {
-        codes[i] = inverse == 0.0f ? 0 : (int8_t)lrintf(x[i] * inverse);
-        *sum += codes[i];
+        int32_t code = inverse == 0.0f ? 0 : (int32_t)lrintf(x[i] * inverse);
+        store_code(code, planes, codes + i);
+        *sum += code;
     }
-    *scale = finite ? amax / 127.0f : NAN;
+    *scale = finite ? amax / largest : NAN;
     *scaled_sum = *scale * (float)*sum;
 }
 
@@ -78,8 +86,8 @@ static void quantise(const float *x, int64_t ldx, int64_t row0, int64_t row1, Ac
         int64_t first = b.row0 * (a->k / ACT_GROUP) + (r - b.row0);
         for (int64_t g = 0; g < a->k / ACT_GROUP; g++) {
             int64_t i = first + g * b.rows;
-            quantise_group(x + r * ldx + g * ACT_GROUP, a->codes + i * ACT_GROUP, a->scale + i, a->scaled_sum + i,
-                           a->sum + i);
+            quantise_group(x + r * ldx + g * ACT_GROUP, a->planes, a->codes + i * a->planes * ACT_GROUP, a->scale + i,
+                           a->scaled_sum + i, a->sum + i);
         }
     }
 }
@@ -154,8 +162,11 @@ static void column_block(const PackedWeights *w, const uint8_t *panel, int64_t c
         Group group = load_group(w->type, panel + (size_t)g * step, c);
         for (int64_t r = 0; r < b->rows; r++) {
             int64_t i = g * b->rows + r;
-            int32_t dot = 0;
-            for (int k = 0; k < ACT_GROUP; k++) dot += group.codes[k] * b->codes[i * ACT_GROUP + k];
+            const int8_t *codes = b->codes + i * b->planes * ACT_GROUP;
+            int32_t dot = 0, low = 0;
+            for (int k = 0; k < ACT_GROUP; k++) dot += group.codes[k] * codes[k];
+            for (int k = 0; k < ACT_GROUP && b->planes == 2; k++) low += group.codes[k] * codes[ACT_GROUP + k];
+            if (b->planes == 2) dot = dot * (1 << HIGH_SHIFT) + low;
             acc[r] = fmaf((float)(dot - group.zero * b->sum[i]), group.scale * b->scale[i], acc[r]);
             if (has_min) acc[r] = fmaf(group.min, b->scaled_sum[i], acc[r]);
         }

@@ -1,14 +1,17 @@
 /* Which tables this build has, which of them this CPU can run, and which one is used. */
 #include "kernels/table.h"
 
+#include <cpuid.h>
 #include <stdio.h>
 #include <string.h>
 
 /* __builtin_cpu_supports also asks the operating system (XGETBV) whether it saves the wide registers. */
 static bool always(void) { return true; }
-static bool can_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+static bool has_f16c(void) { /* not a name that every compiler's builtin knows */
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+static bool can_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 static bool can_avx512vnni(void) {
     return can_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&

@@ -13,6 +13,10 @@ void matmul_q_avx2(const PackedWeights *w, const ActQ *a, int64_t block0, int64_
 void matmul_q_avx512vnni(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
                          int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
 
+/* The largest code of quantised activations, by planes; and the weight of the high plane of two. */
+static inline float act_max_code(int planes) { return planes == 2 ? 16256.0f : 127.0f; }
+enum { HIGH_SHIFT = 7 };
+
 /* exp: x = n ln 2 + r with |r| <= ln(2)/2, exp(r) = 1 + r + r^2 (EXP_C2 + EXP_C3 r + ... + EXP_C6 r^4). EXP_LN2_HI is
  * ln 2 rounded to fp32 and EXP_LN2_LO what is left. The C's are the minimax fit (Remez) for the relative error of
  * exp(r) with the first two terms fixed: 3.1e-9 before rounding to fp32. */
@@ -36,7 +40,8 @@ static inline size_t panel_stride(const PackedWeights *w) {
 /* Block b of quantised rows: rows [row0, row0 + rows), entries (row - row0, group) at [group * rows + row - row0]. */
 typedef struct ActBlock {
     int64_t row0, rows;
-    const int8_t *codes; /* [k/32][rows][32] */
+    int planes;
+    const int8_t *codes; /* [k/32][rows][planes][32] */
     const float *scale, *scaled_sum;
     const int32_t *sum;
 } ActBlock;
@@ -46,7 +51,8 @@ static inline ActBlock act_block(const ActQ *a, int64_t b) {
     int64_t rows = a->m - row0 < ACT_ROWS ? a->m - row0 : ACT_ROWS;
     return (ActBlock){.row0 = row0,
                       .rows = rows,
-                      .codes = a->codes + entry * ACT_GROUP,
+                      .planes = a->planes,
+                      .codes = a->codes + entry * ACT_GROUP * a->planes,
                       .scale = a->scale + entry,
                       .scaled_sum = a->scaled_sum + entry,
                       .sum = a->sum + entry};

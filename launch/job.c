@@ -44,6 +44,8 @@ void job_json(const Job *job, const SheafSessionInfo *si, Json *j) {
     json_hash(j, "plan_hash", si->plan_hash);
     json_real(j, "load_s", si->load_s);
     json_uint(j, "weight_bytes", si->weight_bytes_all_ranks);
+    json_uint(j, "weight_bytes_rank0", si->weight_bytes);
+    json_uint(j, "weight_bytes_resident_rank0", si->weight_bytes_resident);
     json_uint(j, "kv_bytes_rank0", si->kv_bytes);
     json_uint(j, "activation_bytes_rank0", si->activation_bytes);
 }

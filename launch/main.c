@@ -27,7 +27,7 @@ static void keep_standard_streams(void) {
 /* A failure that the ranks could not agree on. A launcher ends the whole job as soon as one rank leaves with a status
  * that is not zero, so the silent ranks give rank 0 the time to say its line. */
 static int leave(int status, const SheafErr *e) {
-    const struct timespec a_moment = {.tv_nsec = 200 * 1000 * 1000};
+    const struct timespec a_moment = {.tv_nsec = 200000000};
     if (report_speaks()) report_error(e);
     else nanosleep(&a_moment, NULL);
     return status;

@@ -54,6 +54,9 @@ static const Option options[] = {
     {"file", 'f', true, TEXT, AT(file), "FILE", NULL, 0, 0, RUN,
      "read that text from a file (-: standard input); one newline at its end is dropped"},
     {"file", 'f', true, TEXT, AT(file), "FILE", NULL, 0, 0, PPL, "the text (-: standard input)"},
+    {"chat", 'c', false, FLAG, AT(chat), NULL, NULL, 0, 0, RUN,
+     "the text is what a user says to an assistant (models of the ChatML form)"},
+    {"system", 0, true, TEXT, AT(system), "TEXT", NULL, 0, 0, RUN, "with --chat: what the assistant is told before"},
     {"tokens", 'n', false, INT, AT(tokens), "N", "128", -1, INT32_MAX, RUN,
      "tokens to generate at most; -1: until the context is full"},
     {"ranks", 'n', false, INT, AT(ranks), "RANKS", NULL, 1, 65536, PLAN,
@@ -323,6 +326,9 @@ static int check_together(const Options *o, SheafErr *e) {
     if (o->prompt && o->file) return fail(e, "-p and -f exclude each other: give one of them");
     if (o->tokens == 0 && o->verb == VERB_RUN)
         return fail(e, "-n 0: must be 1 or more, or -1 (until the context is full)");
+    if (o->chat && o->no_special)
+        return fail(e, "--chat and --no-special exclude each other: turns begin with special tokens");
+    if (o->system && !o->chat) return fail(e, "--system needs --chat");
     if (o->verb == VERB_PERPLEXITY && !o->file) return fail(e, "'%s' needs a text: -f FILE", verb);
     return 0;
 }

@@ -31,7 +31,8 @@ typedef struct Options {
     double temp, top_p, min_p;
     int64_t top_k, seed;
     TextList stop;
-    bool no_special, ignore_eos;
+    const char *system;
+    bool chat, no_special, ignore_eos;
 
     int64_t threads; /* per rank; 0: the physical cores */
     bool no_pin, check, json, quiet;

@@ -69,10 +69,28 @@ static int read_prompt(const Options *o, StrBuf *text, SheafErr *e) {
     return 0;
 }
 
+/* The prompt as the user's turn of a conversation, in the form called ChatML. A model that was trained on another form
+ * is refused: its template is a program (Jinja) that nothing here runs. */
+static int make_turn(const Job *job, StrBuf *text, SheafErr *e) {
+    if (!strstr(sheaf_model_info(job->m)->chat_template, "<|im_start|>"))
+        return fail(e, "--chat: %s has no chat template of the ChatML form; write its turns into the prompt",
+                    job->o->model);
+    StrBuf turn = {0};
+    if (job->o->system) strbuf_printf(&turn, "<|im_start|>system\n%s<|im_end|>\n", job->o->system);
+    strbuf_printf(&turn, "<|im_start|>user\n");
+    strbuf_add(&turn, text->data, text->len);
+    strbuf_printf(&turn, "<|im_end|>\n<|im_start|>assistant\n");
+    bool failed = turn.failed || text->failed;
+    strbuf_free(text);
+    *text = turn;
+    return failed ? fail(e, "out of memory for the prompt") : 0;
+}
+
 static int take_prompt(Run *r, SheafErr *e) {
     const Options *o = r->job->o;
     StrBuf text = {0};
     int status = read_prompt(o, &text, e);
+    if (!status && o->chat) status = make_turn(r->job, &text, e);
     if (!status)
         status = sheaf_tokenize(r->job->m, text.data ? text.data : "", text.len, true, !o->no_special, &r->prompt,
                                 &r->n_prompt, e);

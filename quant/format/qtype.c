@@ -16,6 +16,7 @@ static const QTypeInfo infos[QT_COUNT] = {
     [QT_Q8_0] = {.name = "Q8_0", .gguf_id = 8, .bits = 8, .group = 32, .block_bytes = 34, .quantised = true},
     [QT_I32] = {.name = "I32", .gguf_id = 26, .bits = 32, .group = 1, .block_bytes = 4},
     [QT_A8] = {.name = "A8", .gguf_id = -1, .bits = 8, .group = 32},
+    [QT_A16] = {.name = "A16", .gguf_id = -1, .bits = 16, .group = 32},
 };
 
 const QTypeInfo *qtype_info(QType t) { return &infos[t]; }

@@ -12,6 +12,7 @@ typedef enum QType {
     QT_Q8_0, /* 32 codes of 8 bits, symmetric, fp16 scale */
     QT_I32,  /* token ids and positions */
     QT_A8,   /* activations: int8 in [-127, 127], dynamic fp32 scale per 32, with the sum of each group's codes */
+    QT_A16,  /* activations: codes of 16 bits as two int8 planes, otherwise like QT_A8 */
     QT_COUNT
 } QType;
 
@@ -23,10 +24,12 @@ typedef struct QTypeInfo {
     int block_bytes; /* bytes of one group in a file (1 value when group is 1) */
     int zero_point;  /* subtracted from the unsigned code: 8 for Q4_0, 0 otherwise */
     bool has_min;    /* a minimum per group is added: w = scale * code + min */
-    bool quantised;  /* multiplied with QT_A8 activations by integer dot products; else with fp32 ones */
+    bool quantised;  /* multiplied with QT_A8 or QT_A16 activations by integer dot products; else with fp32 ones */
 } QTypeInfo;
 
 const QTypeInfo *qtype_info(QType t);
+/* int8 planes of quantised activations: 1 or 2; 0 for other types. */
+static inline int qtype_planes(QType t) { return t == QT_A8 ? 1 : t == QT_A16 ? 2 : 0; }
 /* The type with that id in GGUF files, or -1. */
 int qtype_from_gguf(uint32_t id);
 

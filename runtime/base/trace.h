@@ -9,7 +9,7 @@ enum { TRACE_NAME = 32 }; /* an event has 64 bytes then */
 /* One event: a complete span on one thread. `what` is a string literal. */
 typedef struct TraceEvent {
     char name[TRACE_NAME]; /* operator or wait, with its layer: "blk.3.qkv"; cut to fit */
-    const char *what; /* category: "compute", "wire", "wait" */
+    const char *what;      /* category: "compute", "wire", "wait" */
     uint64_t begin_ns, end_ns;
     uint64_t bytes; /* read or sent; 0: not said */
 } TraceEvent;

@@ -77,7 +77,7 @@ static inline int64_t buf_rows(const Exec *x, const Buf *b) {
     return b->sym == DIM_TOKENS ? x->now->n_tokens : b->sym == DIM_OUTPUTS ? x->now->n_outputs : b->rows;
 }
 static inline float *buf_row(const Buf *b, int64_t r) { return (float *)(void *)b->data + r * b->ld; }
-static inline ActQ buf_act(const Exec *x, const Buf *b) { return act_view(b->data, b->capacity, buf_rows(x, b), b->columns); }
+static inline ActQ buf_act(const Exec *x, const Buf *b) { return act_view(b->data, b->capacity, buf_rows(x, b), b->columns, qtype_planes(b->type)); }
 /* Values from buf to buf that stand one after the other. */
 static inline bool buf_dense(const Buf *b) { return b->ld == b->columns; }
 

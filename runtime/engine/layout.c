@@ -62,7 +62,7 @@ static Buf describe(const Exec *x, ValueId v) {
 
 static size_t bytes_of(const Exec *x, const Buf *b, const Op *producer) {
     if (producer && producer->kind == OP_STATS) return (size_t)x->o.max_outputs * sizeof(RowStats);
-    if (b->type == QT_A8) return act_bytes(b->capacity, b->columns);
+    if (qtype_planes(b->type)) return act_bytes(b->capacity, b->columns, qtype_planes(b->type));
     return (size_t)(b->capacity * b->columns) * sizeof(float); /* ids are 4 bytes too */
 }
 

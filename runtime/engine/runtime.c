@@ -27,7 +27,7 @@ static int choose_kernels(SheafRuntime *rt, const char *isa, Err *e) {
 }
 
 static int choose_activations(SheafRuntime *rt, const char *name, Err *e) {
-    if (!name || !*name || !strcmp(name, "int16")) rt->activations = QT_A8;
+    if (!name || !*name || !strcmp(name, "int16")) rt->activations = QT_A16;
     else if (!strcmp(name, "int8")) rt->activations = QT_A8;
     else return err_set(e, "activations \"%s\" are not known (int16, int8)", name);
     return 0;

@@ -33,7 +33,7 @@ void step_linear(Exec *x, const Step *s, int thread, int n) {
     int64_t pair0, pair1, block0, block1;
     share_range(s->panel_pairs, across, thread % across, &pair0, &pair1);
     share_range(blocks, down, thread / across, &block0, &block1);
-    bool quantised = in->type == QT_A8;
+    bool quantised = qtype_planes(in->type) > 0;
     ActQ a = {0};
     if (quantised) a = buf_act(x, in);
     const Buf *residual = s->op->u.linear.residual ? &s->in[linear_residual_at(s->op)] : NULL;
@@ -64,7 +64,7 @@ void step_rmsnorm(Exec *x, const Step *s, int thread, int n) {
     float eps = s->op->u.norm.eps, *tmp = x->scratch + thread * x->scratch_columns;
     const float *w = s->w[0]->values;
     if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
-    bool quantised = s->out.type == QT_A8;
+    bool quantised = qtype_planes(s->out.type) > 0;
     ActQ a = {0};
     if (quantised) a = buf_act(x, &s->out);
     for (int64_t r = r0; r < r1; r++) {
@@ -85,7 +85,7 @@ void step_silu_mul(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     float *tmp = x->scratch + thread * x->scratch_columns;
     if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
-    bool quantised = s->out.type == QT_A8;
+    bool quantised = qtype_planes(s->out.type) > 0;
     ActQ a = {0};
     if (quantised) a = buf_act(x, &s->out);
     for (int64_t r = r0; r < r1; r++) {

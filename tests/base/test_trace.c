@@ -42,6 +42,24 @@ static void test_events(void) {
     CU_ASSERT(!trace_on());
 }
 
+/* An operator's name is gone with its graph, before the trace is written; a long one is cut. */
+static void test_names_are_kept(void) {
+    Err e;
+    char name[64], *text;
+    CU_ASSERT_FATAL(trace_start(1, 2, &e) == 0);
+    strcpy(name, "blk.7.ffn_down");
+    trace_add(0, name, "linear", trace_now(), 0);
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    trace_add(0, name, "linear", trace_now(), 0);
+    memset(name, 'x', sizeof name - 1);
+    CU_ASSERT_FATAL(trace_json(0, "h", 0, &text, &e) == 0);
+    CU_ASSERT(strstr(text, "\"name\":\"blk.7.ffn_down\"") != NULL);
+    CU_ASSERT(strstr(text, "\"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\"") != NULL); /* 31 */
+    free(text);
+    trace_stop();
+}
+
 static void test_refusals(void) {
     Err e;
     CU_ASSERT(trace_start(0, 10, &e) == -1 && !trace_on());
@@ -50,7 +68,10 @@ static void test_refusals(void) {
 }
 
 int main(void) {
-    static const CU_TestInfo tests[] = {
-        {"off", test_off}, {"events", test_events}, {"refusals", test_refusals}, CU_TEST_INFO_NULL};
+    static const CU_TestInfo tests[] = {{"off", test_off},
+                                        {"events", test_events},
+                                        {"names", test_names_are_kept},
+                                        {"refusals", test_refusals},
+                                        CU_TEST_INFO_NULL};
     return check_run("trace", tests);
 }

@@ -129,7 +129,7 @@ static void bench_matmul(const Kernels *k, QType type, int64_t m, int64_t n, int
     for (int64_t i = 0; i < m * kk; i++) x[i] = (float)(i * 7919 % 1000) - 500.0f;
     j.x = x;
     j.y = get((size_t)(m * n) * sizeof *j.y);
-    j.a = act_view(get(act_bytes(m, kk)), m, m, kk);
+    j.a = act_view(get(act_bytes(m, kk, 1)), m, m, kk, 1);
     k->quantise(x, kk, 0, m, &j.a);
     double t = best_of(matmul, &j);
     double bytes = (double)panel * (double)packed_panels(n), macs = (double)m * (double)n * (double)kk;
@@ -235,7 +235,7 @@ static void bench_rows(const Kernels *k) {
                  {"logsumexp", run_logsumexp},
                  {"topk 40", run_topk}};
     size_t n = ROWS * COLUMNS;
-    Rows r = {k, get(n * sizeof(float)), get(n * sizeof(float)), act_view(get(act_bytes(ROWS, COLUMNS)), ROWS, ROWS, COLUMNS)};
+    Rows r = {k, get(n * sizeof(float)), get(n * sizeof(float)), act_view(get(act_bytes(ROWS, COLUMNS, 1)), ROWS, ROWS, COLUMNS, 1)};
     for (size_t i = 0; i < n; i++) r.x[i] = (float)(i * 2654435761u % 4096) * 0.001f - 2.0f;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         printf("%-11s %-10s %.2f G elements/s\n", k->name, table[i].name, (double)n / best_of(table[i].run, &r) * 1e-9);

@@ -31,6 +31,7 @@ static long left, alive; /* allocations until one fails; allocated and not yet f
 
 static bool fails(void) { return counting && left-- == 0; }
 
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): glibc's have reserved ones */
 EXPORTED void *malloc(size_t n) {
     void *p = fails() ? NULL : __libc_malloc(n);
     if (counting && p) alive++;
@@ -50,6 +51,7 @@ EXPORTED void free(void *p) {
     if (counting && p) alive--;
     __libc_free(p);
 }
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
 /* All that a text goes through; the text has a special token and a long word. */
 static int run(const uint8_t *bytes, size_t size, const char *text, Err *e) {

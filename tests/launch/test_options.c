@@ -107,6 +107,8 @@ static void wrong_values_are_named(void) {
     refused("sheaf run m -p", "-p needs a value");
     refused("sheaf run m -p x -p y", "-p is given twice");
     refused("sheaf run m -p x -f y", "exclude each other");
+    refused("sheaf run m -p x --chat --no-special", "exclude each other");
+    refused("sheaf run m -p x --system y", "--system needs --chat");
     refused("sheaf run m -p x -n 0", "-n 0");
     refused("sheaf run m -p x -n -2", "-n -2: must be from -1");
     refused("sheaf run m -p x -n 3x", "-n 3x: not a whole number");
