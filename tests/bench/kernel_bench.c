@@ -119,7 +119,7 @@ static void matmul(void *arg) {
 }
 
 /* n = 0: as many columns as fill `memory`. */
-static void bench_matmul(const Kernels *k, QType type, int64_t m, int64_t n, int64_t kk, Ceilings c) {
+static void bench_matmul(const Kernels *k, QType type, int planes, int64_t m, int64_t n, int64_t kk, Ceilings c) {
     size_t panel;
     if (!packed_panel_bytes(type, kk, &panel)) abort();
     bool stream = n == 0;
@@ -129,11 +129,12 @@ static void bench_matmul(const Kernels *k, QType type, int64_t m, int64_t n, int
     for (int64_t i = 0; i < m * kk; i++) x[i] = (float)(i * 7919 % 1000) - 500.0f;
     j.x = x;
     j.y = get((size_t)(m * n) * sizeof *j.y);
-    j.a = act_view(get(act_bytes(m, kk, 1)), m, m, kk, 1);
+    j.a = act_view(get(act_bytes(m, kk, planes)), m, m, kk, planes);
     k->quantise(x, kk, 0, m, &j.a);
     double t = best_of(matmul, &j);
     double bytes = (double)panel * (double)packed_panels(n), macs = (double)m * (double)n * (double)kk;
-    printf("%-11s matmul %-4s m %4lld n %6lld k %5lld ", k->name, qtype_info(type)->name, (long long)m, (long long)n,
+    printf("%-11s matmul %-4s x %s m %4lld n %6lld k %5lld ", k->name, qtype_info(type)->name,
+           !qtype_info(type)->quantised ? "F32" : planes == 2 ? "A16" : "A8 ", (long long)m, (long long)n,
            (long long)kk);
     if (stream) printf("%7.2f GB/s   %.2f of a plain read\n", bytes / t * 1e-9, bytes / t / c.read);
     else if (qtype_info(type)->quantised)
@@ -247,15 +248,16 @@ static void bench_table(const Kernels *k) {
     printf("%-11s ceilings: read %.2f GB/s, FMA %.1f GMAC/s, integer %.1f GMAC/s\n", k->name, c.read * 1e-9,
            c.fma * 1e-9, c.integer * 1e-9);
     const QType all[] = {QT_Q4_0, QT_Q4_1, QT_Q8_0, QT_F32, QT_F16, QT_BF16};
-    for (int i = 0; i < 6; i++) bench_matmul(k, all[i], 1, 0, 4096, c);
-    for (int i = 0; i < 6; i++) {
-        bench_matmul(k, all[i], 512, 1536, 576, c);
-        bench_matmul(k, all[i], 512, i < 3 ? 4096 : 1024, i < 3 ? 4096 : 1024, c);
-    }
+    for (int i = 0; i < 6; i++)
+        for (int planes = 1; planes <= (i < 3 ? 2 : 1); planes++) {
+            bench_matmul(k, all[i], planes, 1, 0, 4096, c);
+            bench_matmul(k, all[i], planes, 512, 1536, 576, c);
+            bench_matmul(k, all[i], planes, 512, i < 3 ? 4096 : 1024, i < 3 ? 4096 : 1024, c);
+        }
     for (int64_t m = 2; m <= 63; m = m < 32 ? 2 * m : 63) {
-        bench_matmul(k, QT_Q4_1, m, 1536, 576, c);
+        bench_matmul(k, QT_Q4_1, 2, m, 1536, 576, c);
         if (m == 63) break;
-        bench_matmul(k, QT_F16, m, 1536, 576, c);
+        bench_matmul(k, QT_F16, 1, m, 1536, 576, c);
     }
     bench_attention(k, 3, 64, 0, 512, c);
     bench_attention(k, 3, 64, 0, 2048, c);

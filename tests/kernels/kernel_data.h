@@ -103,4 +103,6 @@ static inline PackedWeights pack_weights(QType t, int64_t n, int64_t k, const ui
     return (PackedWeights){.type = t, .n = n, .k = k, .data = data};
 }
 
-static inline ActQ act_alloc(int64_t m, int64_t k) { return act_view(test_alloc(act_bytes(m, k, 1)), m, m, k, 1); }
+static inline ActQ act_alloc(int64_t m, int64_t k, int planes) {
+    return act_view(test_alloc(act_bytes(m, k, planes)), m, m, k, planes);
+}

@@ -95,7 +95,7 @@ static void rope(void) {
             }
 }
 
-static void quantise(void) {
+static void quantise_planes(int planes) {
     int64_t m = 67, k = 352, ldx = 360;
     float *x = floats(m * ldx);
     for (int i = 0; isa(i); i++) {
@@ -109,11 +109,11 @@ static void quantise(void) {
             x[5 * ldx + j] = ((float)j + 0.5f) * (127.0f / 31.5f); /* ties */
         }
         wild_floats(x + 6 * ldx, 4 * ldx);
-        ActQ want = act_alloc(m, k), got = act_alloc(m, k);
+        ActQ want = act_alloc(m, k, planes), got = act_alloc(m, k, planes);
         ref()->quantise(x, ldx, 0, m, &want);
         isa(i)->quantise(x, ldx, 5, m, &got);
         isa(i)->quantise(x, ldx, 0, 5, &got);
-        CU_ASSERT(memcmp(got.codes, want.codes, (size_t)(m * k)) == 0);
+        CU_ASSERT(memcmp(got.codes, want.codes, (size_t)(m * k * planes)) == 0);
         CU_ASSERT(memcmp(got.sum, want.sum, (size_t)(m * k / 32) * 4) == 0);
         CU_ASSERT(same(got.scale, want.scale, m * k / 32));
         CU_ASSERT(same(got.scaled_sum, want.scaled_sum, m * k / 32));
@@ -122,10 +122,16 @@ static void quantise(void) {
     free(x);
 }
 
+static void quantise(void) {
+    quantise_planes(1);
+    quantise_planes(2);
+}
+
 /* ---- matmul ----*/
 
 typedef struct Case {
     QType type;
+    int planes; /* of the activations; any for fp32 weights */
     Codes codes;
     int64_t m, n, k;
 } Case;
@@ -152,7 +158,7 @@ static void check_matmul(const Kernels *k, Case c) {
         for (int64_t i = 0; i < c.m * ldx; i++) x[i] = (i / ldx) % 2 ? 1.0f : i % 3 ? -1.0f : 1.0f;
     if (c.codes == CODES_WILD) x[(c.m - 1) * ldx] = NAN;
     memcpy(got, want, (size_t)(c.m * ldy) * sizeof *got);
-    ActQ a = act_alloc(c.m, c.k % 32 ? 32 : c.k);
+    ActQ a = act_alloc(c.m, c.k % 32 ? 32 : c.k, c.planes);
     if (qtype_info(c.type)->quantised) ref()->quantise(x, ldx, 0, c.m, &a);
     const float *use_bias = random_u32() % 4 ? bias : NULL;
     multiply(ref(), &w, x, &a, c.m, use_bias, want, ldy);
@@ -168,8 +174,10 @@ static void matmul_shapes(void) {
             for (int m = 0; m < N_MS; m++) {
                 bool quantised = qtype_info(types[t])->quantised;
                 int64_t n = 1 + random_u32() % 90, k = quantised ? 32 * (1 + random_u32() % 9) : 1 + random_u32() % 600;
-                check_matmul(isa(i), (Case){types[t], CODES_RANDOM, ms[m], n, k});
-                check_matmul(isa(i), (Case){types[t], CODES_WILD, ms[m], n, k});
+                for (int planes = 1; planes <= (quantised ? 2 : 1); planes++) {
+                    check_matmul(isa(i), (Case){types[t], planes, CODES_RANDOM, ms[m], n, k});
+                    check_matmul(isa(i), (Case){types[t], planes, CODES_WILD, ms[m], n, k});
+                }
             }
 }
 
@@ -178,8 +186,10 @@ static void matmul_extreme_codes(void) {
     for (int i = 0; isa(i); i++)
         for (int t = 0; t < 3; t++)
             for (int m = 0; m < N_MS; m++) {
-                check_matmul(isa(i), (Case){types[t], CODES_LOW, ms[m], 40, 1152});
-                check_matmul(isa(i), (Case){types[t], CODES_HIGH, ms[m], 40, 1152});
+                for (int planes = 1; planes <= 2; planes++) {
+                    check_matmul(isa(i), (Case){types[t], planes, CODES_LOW, ms[m], 40, 1152});
+                    check_matmul(isa(i), (Case){types[t], planes, CODES_HIGH, ms[m], 40, 1152});
+                }
             }
 }
 
@@ -193,7 +203,7 @@ static void matmul_in_pieces(void) {
             PackedWeights w = pack_weights(types[t], n, k, blocks);
             float *x = floats(m * k), *want = floats(m * ldy), *got = floats(m * ldy);
             random_floats(x, m * k);
-            ActQ a = act_alloc(m, k);
+            ActQ a = act_alloc(m, k, 1 + t % 2); /* Q4_1 with one plane, Q8_0 with two */
             ref()->quantise(x, k, 0, m, &a);
             bool q = qtype_info(types[t])->quantised;
             for (int64_t j = 0; j < m * ldy; j++) want[j] = got[j] = NAN;
@@ -212,7 +222,7 @@ static void matmul_in_pieces(void) {
 }
 
 /* A row's result is the same alone as among 130. */
-static void rows_do_not_depend_on_neighbours(void) {
+static void rows_alone(int planes) {
     const QType types[] = {QT_Q4_0, QT_Q4_1, QT_Q8_0, QT_F32, QT_F16};
     int64_t m = 130, n = 50, k = 160;
     for (int i = 0; isa(i); i++)
@@ -221,7 +231,7 @@ static void rows_do_not_depend_on_neighbours(void) {
             PackedWeights w = pack_weights(types[t], n, k, blocks);
             float *x = floats(m * (k + 3)), *all = floats(m * n), *one = floats(n);
             random_floats(x, m * (k + 3));
-            ActQ a = act_alloc(m, k), single = act_alloc(1, k);
+            ActQ a = act_alloc(m, k, planes), single = act_alloc(1, k, planes);
             isa(i)->quantise(x, k + 3, 0, m, &a);
             multiply(isa(i), &w, x, &a, m, NULL, all, n);
             for (int64_t r = 0; r < m; r += 13) {
@@ -231,6 +241,11 @@ static void rows_do_not_depend_on_neighbours(void) {
             }
             free(blocks), free((void *)w.data), free(x), free(all), free(one), free(a.codes), free(single.codes);
         }
+}
+
+static void rows_do_not_depend_on_neighbours(void) {
+    rows_alone(1);
+    rows_alone(2);
 }
 
 int main(void) {

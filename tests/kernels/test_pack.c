@@ -61,20 +61,25 @@ static void columns_past_the_end_are_zero(void) {
     }
 }
 
-static void activation_parts_are_aligned_and_apart(void) {
+static void parts_with(int planes) {
     int64_t capacity = 70, k = 96;
-    uint8_t *memory = test_alloc(act_bytes(capacity, k, 1));
+    uint8_t *memory = test_alloc(act_bytes(capacity, k, planes));
     for (int64_t m = 1; m <= capacity; m += 23) {
-        ActQ a = act_view(memory, capacity, m, k, 1);
-        size_t codes = (size_t)(m * k), entries = (size_t)(m * k / 32) * 4;
+        ActQ a = act_view(memory, capacity, m, k, planes);
+        size_t codes = (size_t)(m * k * planes), entries = (size_t)(m * k / 32) * 4;
         const uint8_t *parts[] = {(uint8_t *)a.codes, (uint8_t *)a.scale, (uint8_t *)a.scaled_sum, (uint8_t *)a.sum,
-                                  memory + act_bytes(capacity, k, 1)};
+                                  memory + act_bytes(capacity, k, planes)};
         for (int i = 0; i < 4; i++) {
             CU_ASSERT((uintptr_t)parts[i] % 64 == 0);
             CU_ASSERT(parts[i] + (i == 0 ? codes : entries) <= parts[i + 1]);
         }
     }
     free(memory);
+}
+
+static void activation_parts_are_aligned_and_apart(void) {
+    parts_with(1);
+    parts_with(2);
 }
 
 int main(void) {

@@ -59,8 +59,14 @@ static void rope(void) {
     }
 }
 
+/* Code k of entry i, from its planes. */
+static double code_of(const ActQ *a, int64_t i, int k) {
+    const int8_t *codes = a->codes + 32 * a->planes * i + k;
+    return a->planes == 2 ? 128.0 * codes[0] + codes[32] : codes[0];
+}
+
 /* The weights as dequantised times the activations as quantised, in double. */
-static void matmul(void) {
+static void matmul_planes(int planes) {
     const QType types[] = {QT_Q4_0, QT_Q4_1, QT_Q8_0, QT_F32, QT_F16, QT_BF16};
     enum { M = 70, N = 20, K = 128 };
     for (int t = 0; t < 6; t++) {
@@ -69,7 +75,7 @@ static void matmul(void) {
         float *x = floats(M * K), *y = floats(M * N), *wide = floats(N * K), bias[N], *residual = floats(M * N);
         random_floats(x, M * K), random_floats(bias, N), random_floats(residual, M * N);
         qtype_dequantise(types[t], blocks, N * K, wide);
-        ActQ a = act_alloc(M, K);
+        ActQ a = act_alloc(M, K, planes);
         ref()->quantise(x, K, 0, M, &a);
         Epilogue ep = {bias, residual, N};
         bool q = qtype_info(types[t])->quantised;
@@ -81,7 +87,7 @@ static void matmul(void) {
                 for (int k = 0; k < K; k++) {
                     int64_t rows_in_block = r < 64 ? 64 : M - 64;
                     int64_t i = (r < 64 ? 0 : 64 * (K / 32)) + k / 32 * rows_in_block + r % 64;
-                    double v = q ? (double)a.scale[i] * a.codes[32 * i + k % 32] : (double)x[r * K + k];
+                    double v = q ? (double)a.scale[i] * code_of(&a, i, k % 32) : (double)x[r * K + k];
                     want += v * wide[n * K + k];
                 }
                 CU_ASSERT(close_to(y[r * N + n], want, 2e-5));
@@ -90,22 +96,32 @@ static void matmul(void) {
     }
 }
 
-static void quantised_activations_are_near(void) {
+static void matmul(void) {
+    matmul_planes(1);
+    matmul_planes(2);
+}
+
+static void near_with(int planes, double largest) {
     enum { K = 320 };
     float x[K];
     random_floats(x, K);
-    ActQ a = act_alloc(1, K);
+    ActQ a = act_alloc(1, K, planes);
     ref()->quantise(x, K, 0, 1, &a);
     for (int g = 0; g < K / 32; g++) {
         double amax = 0.0;
         int sum = 0;
-        for (int i = 0; i < 32; i++) amax = fmax(amax, fabs((double)x[32 * g + i])), sum += a.codes[32 * g + i];
-        CU_ASSERT(close_to(a.scale[g], amax / 127, 1e-9) && a.sum[g] == sum);
-        CU_ASSERT(close_to(a.scaled_sum[g], amax / 127 * sum, 1e-5));
+        for (int i = 0; i < 32; i++) amax = fmax(amax, fabs((double)x[32 * g + i])), sum += (int)code_of(&a, g, i);
+        CU_ASSERT(close_to(a.scale[g], amax / largest, 1e-9) && a.sum[g] == sum);
+        CU_ASSERT(close_to(a.scaled_sum[g], amax / largest * sum, 1e-5));
         for (int i = 0; i < 32; i++)
-            CU_ASSERT(close_to(x[32 * g + i], amax / 127 * a.codes[32 * g + i], amax / 127 * 0.5001));
+            CU_ASSERT(close_to(x[32 * g + i], amax / largest * code_of(&a, g, i), amax / largest * (planes == 2 ? 0.51 : 0.5001)));
     }
     free(a.codes);
+}
+
+static void quantised_activations_are_near(void) {
+    near_with(1, 127);
+    near_with(2, 16256);
 }
 
 static void attention(void) {

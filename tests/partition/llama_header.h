@@ -2,9 +2,9 @@
 #pragma once
 
 #include "check.h"
+#include "gguf_writer.h"
 #include "graph/arch.h"
 #include "graph/passes.h"
-#include "gguf_writer.h"
 #include "tiny_model.h"
 
 typedef struct LlamaSize {
@@ -15,7 +15,8 @@ typedef struct LlamaSize {
 } LlamaSize;
 
 /* One tensor's description, its data at *offset, which advances. rows 0: a vector. Returns its bytes. */
-static inline uint64_t header_tensor(GgufWriter *w, const char *name, QType t, int64_t rows, int64_t columns, uint64_t *offset) {
+static inline uint64_t header_tensor(GgufWriter *w, const char *name, QType t, int64_t rows, int64_t columns,
+                                     uint64_t *offset) {
     uint64_t dims[2] = {(uint64_t)columns, (uint64_t)rows};
     size_t bytes = 0;
     if (!qtype_bytes(t, (uint64_t)(columns * (rows ? rows : 1)), &bytes)) abort();
@@ -45,9 +46,9 @@ static inline uint64_t header_build(GgufWriter *w, const LlamaSize *m) {
         const struct {
             const char *name;
             int64_t rows, columns;
-        } tensors[] = {{"attn_norm", 0, m->width},   {"attn_q", q, m->width},          {"attn_k", kv, m->width},
-                       {"attn_v", kv, m->width},     {"attn_output", m->width, q},     {"ffn_norm", 0, m->width},
-                       {"ffn_gate", m->ffn, m->width}, {"ffn_up", m->ffn, m->width},   {"ffn_down", m->width, m->ffn}};
+        } tensors[] = {{"attn_norm", 0, m->width},     {"attn_q", q, m->width},      {"attn_k", kv, m->width},
+                       {"attn_v", kv, m->width},       {"attn_output", m->width, q}, {"ffn_norm", 0, m->width},
+                       {"ffn_gate", m->ffn, m->width}, {"ffn_up", m->ffn, m->width}, {"ffn_down", m->width, m->ffn}};
         for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%d.%s.weight", (int)l, tensors[i].name);

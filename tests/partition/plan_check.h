@@ -1,5 +1,5 @@
-/* Whether a plan is right, from what an operator is: for each one, may these pieces of its inputs be computed with, and is
- * the piece of the output that the plan claims what comes out? Written from the meaning of the operators, not from
+/* Whether a plan is right, from what an operator is: for each one, may these pieces of its inputs be computed with, and
+ * is the piece of the output that the plan claims what comes out? Written from the meaning of the operators, not from
  * partition/rules.c. */
 #pragma once
 
@@ -53,7 +53,8 @@ static inline void check_cover(Checker *c, ValueId v, bool may_overlap, int64_t 
     for (int rank = 0; rank < c->p->n_ranks; rank++) {
         const Range *r = s->range + (size_t)rank * (size_t)s->n_parts;
         for (int i = 0; i < s->n_parts; i++) {
-            if (r[i].begin < 0 || r[i].end < r[i].begin || r[i].end > size) wrong(c, name_of(c, v), "a range outside the axis");
+            if (r[i].begin < 0 || r[i].end < r[i].begin || r[i].end > size)
+                wrong(c, name_of(c, v), "a range outside the axis");
             else if (i && r[i].begin < r[i - 1].end) wrong(c, name_of(c, v), "a rank's ranges are not in order");
             else
                 for (int64_t k = r[i].begin; k < r[i].end; k++) {
@@ -126,11 +127,13 @@ static inline void check_matmul(Checker *c, const Op *op, int n_weights, bool bi
 /* Whole heads, and for each query head its KV head. */
 static inline void check_attention(Checker *c, const Op *op) {
     int64_t dim = op->u.attn.head_dim, group = op->u.attn.heads / op->u.attn.kv_heads;
-    if (!same_state(c, op->in[0], op->out[0]) || is_partial(c, op->in[0])) wrong(c, op->name, "query and output differ");
+    if (!same_state(c, op->in[0], op->out[0]) || is_partial(c, op->in[0]))
+        wrong(c, op->name, "query and output differ");
     for (int rank = 0; rank < c->p->n_ranks; rank++) {
         int64_t n, m, *q = indices(c, op->in[0], AXIS_LAST, rank, &n), *kv = indices(c, op->in[1], AXIS_LAST, rank, &m);
         if (n % dim || m % dim) wrong(c, op->name, "a head is cut");
-        bool *needed = calloc((size_t)op->u.attn.kv_heads, sizeof *needed), *there = calloc((size_t)op->u.attn.kv_heads, sizeof *there);
+        bool *needed = calloc((size_t)op->u.attn.kv_heads, sizeof *needed),
+             *there = calloc((size_t)op->u.attn.kv_heads, sizeof *there);
         for (int64_t i = 0; i < n; i++) needed[q[i] / dim / group] = true;
         for (int64_t i = 0; i < m; i++) there[kv[i] / dim] = true;
         for (int64_t i = 0; i + 1 < n; i++)
@@ -149,9 +152,11 @@ static inline void check_attention(Checker *c, const Op *op) {
 static inline void check_view(Checker *c, const Op *op) {
     if (is_partial(c, op->in[0])) wrong(c, op->name, "a view of a sum that is not complete");
     for (int rank = 0; rank < c->p->n_ranks; rank++) {
-        int64_t n, m, k = 0, *from = indices(c, op->in[0], AXIS_LAST, rank, &n), *to = indices(c, op->out[0], AXIS_LAST, rank, &m);
+        int64_t n, m, k = 0, *from = indices(c, op->in[0], AXIS_LAST, rank, &n),
+                      *to = indices(c, op->out[0], AXIS_LAST, rank, &m);
         for (int64_t i = 0; i < n; i++)
-            if (from[i] >= op->u.view.begin && from[i] < op->u.view.end && (k >= m || to[k++] != from[i] - op->u.view.begin)) {
+            if (from[i] >= op->u.view.begin && from[i] < op->u.view.end &&
+                (k >= m || to[k++] != from[i] - op->u.view.begin)) {
                 wrong(c, op->name, "columns of the view");
                 break;
             }
@@ -176,7 +181,8 @@ static inline void check_conv(Checker *c, const Op *op) {
         free(a);
         free(b);
     }
-    if (bias && state(c, w)->kind == SHARD_SPLIT && !same_state(c, w, op->in[2])) wrong(c, op->name, "filters and bias differ");
+    if (bias && state(c, w)->kind == SHARD_SPLIT && !same_state(c, w, op->in[2]))
+        wrong(c, op->name, "filters and bias differ");
 }
 
 static inline void check_operator(Checker *c, const Op *op) {
@@ -185,11 +191,13 @@ static inline void check_operator(Checker *c, const Op *op) {
     switch (op->kind) {
     case OP_EMBED:
         if (!is_whole(c, x)) wrong(c, op->name, "ids are not everywhere");
-        if (is_split(c, op->in[1], AXIS_FIRST) ? !is_partial(c, y) : !is_whole(c, y)) wrong(c, op->name, "state of the rows");
+        if (is_split(c, op->in[1], AXIS_FIRST) ? !is_partial(c, y) : !is_whole(c, y))
+            wrong(c, op->name, "state of the rows");
         if (is_split(c, op->in[1], AXIS_LAST)) wrong(c, op->name, "rows are cut");
         break;
     case OP_LINEAR:
-        check_matmul(c, op, op->u.linear.n_weights, op->u.linear.bias, op->u.linear.residual ? op->in[linear_residual_at(op)] : -1);
+        check_matmul(c, op, op->u.linear.n_weights, op->u.linear.bias,
+                     op->u.linear.residual ? op->in[linear_residual_at(op)] : -1);
         break;
     case OP_CONV: check_conv(c, op); break;
     case OP_RMSNORM:
@@ -216,17 +224,20 @@ static inline void check_operator(Checker *c, const Op *op) {
         if (!same_state(c, x, op->in[1]) || !same_state(c, x, y)) wrong(c, op->name, "state");
         break;
     case OP_KV_STORE:
-        if (is_partial(c, x) || !same_state(c, x, op->in[1]) || !same_state(c, x, op->in[2])) wrong(c, op->name, "keys, values, cache");
+        if (is_partial(c, x) || !same_state(c, x, op->in[1]) || !same_state(c, x, op->in[2]))
+            wrong(c, op->name, "keys, values, cache");
         break;
     case OP_ATTENTION: check_attention(c, op); break;
     case OP_VIEW: check_view(c, op); break;
     case OP_STATS:
-        if (alone ? !is_whole(c, x) : !is_split(c, x, AXIS_LAST) || state(c, x)->n_parts != 1) wrong(c, op->name, "logits");
+        if (alone ? !is_whole(c, x) : !is_split(c, x, AXIS_LAST) || state(c, x)->n_parts != 1)
+            wrong(c, op->name, "logits");
         break;
     case OP_ALLREDUCE: {
         int32_t maker = c->p->graph.value[x].producer;
         if (!is_partial(c, x) || !is_whole(c, y)) wrong(c, op->name, "sums what is no partial sum");
-        if (c->p->graph.op[maker].kind == OP_EMBED && !op->u.sum.exact) wrong(c, op->name, "embedding rows on a lossy wire");
+        if (c->p->graph.op[maker].kind == OP_EMBED && !op->u.sum.exact)
+            wrong(c, op->name, "embedding rows on a lossy wire");
         break;
     }
     case OP_ALLGATHER:
