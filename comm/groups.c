@@ -105,12 +105,7 @@ static void number_hosts(Comm *c, const int *leader) {
 }
 
 static int find_hosts(Comm *c, bool each_alone, Err *e) {
-    int leader = c->rank, *leaders = calloc((size_t)c->size, sizeof *leaders);
-    int lacking = leaders ? 0 : err_set(e, "no memory for the tables of %d ranks", c->size);
-    if (mpi_agree(c->world, lacking, e) || !leaders) {
-        free(leaders);
-        return -1;
-    }
+    int leader = c->rank, *leaders = (int *)c->gathered;
     int rc = 0;
     if (!each_alone) {
         rc = mpi_ok(MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &c->local),
@@ -119,7 +114,6 @@ static int find_hosts(Comm *c, bool each_alone, Err *e) {
     }
     if (!rc) rc = mpi_ok(MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, c->world), "MPI_Allgather", e);
     if (!rc) number_hosts(c, leaders);
-    free(leaders);
     if (rc || c->hosts == 1) return rc;
     int carrier = c->local_rank < c->carriers;
     return mpi_ok(MPI_Comm_split(c->world, carrier ? c->local_rank : MPI_UNDEFINED, c->host, &c->peers),

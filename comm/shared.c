@@ -71,7 +71,7 @@ int shared_create(MPI_Comm local, SegmentKind kind, const Ops *ops, CommStats *s
         s->src = calloc((size_t)s->size, sizeof *s->src);
         if (!s->seen || !s->src) rc = err_set(e, "no memory for the state of the shared-memory collectives");
     }
-    if (mpi_agree(local, rc, e) || find_crowded(local, s->size, &s->crowded, e) ||
+    if (mpi_agree(local, rc, e) || !s || find_crowded(local, s->size, &s->crowded, e) ||
         segment_create(local, kind, &s->segment, e)) {
         shared_free(s);
         return -1;

@@ -1,4 +1,4 @@
-/* The table for AVX2 with FMA and F16C: everything but the integer matmul (avx2_matmul.c) comes from the shared code. */
+/* The table for AVX2 with FMA and F16C: everything but the integer matmul (avx2_matmul.c) is shared code. */
 #include "kernels/lanes_avx2.h"
 
 #include "kernels/lanes_rows.inc"
@@ -10,18 +10,18 @@
 #include "kernels/lanes_matmul.inc"
 
 const Kernels kernels_avx2 = {.name = "avx2",
-                                    .quantise = quantise,
-                                    .rmsnorm = rmsnorm,
-                                    .matmul_q = matmul_q_avx2,
-                                    .matmul_f = matmul_f,
-                                    .silu_mul = silu_mul,
-                                    .relu = relu,
-                                    .add = add,
-                                    .rope = rope,
-                                    .kv_store = kv_store,
-                                    .attention = attention,
-                                    .logsumexp = logsumexp,
-                                    .topk = topk,
-                                    .sum = sum,
-                                    .to_bf16 = to_bf16,
-                                    .from_bf16 = from_bf16};
+                              .quantise = quantise,
+                              .rmsnorm = rmsnorm,
+                              .matmul_q = matmul_q_avx2,
+                              .matmul_f = matmul_f,
+                              .silu_mul = silu_mul,
+                              .relu = relu,
+                              .add = add,
+                              .rope = rope,
+                              .kv_store = kv_store,
+                              .attention = attention,
+                              .logsumexp = logsumexp,
+                              .topk = topk,
+                              .sum = sum,
+                              .to_bf16 = to_bf16,
+                              .from_bf16 = from_bf16};

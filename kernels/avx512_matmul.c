@@ -1,6 +1,6 @@
 /* The integer matmul for AVX-512 with VNNI. VPDPBUSD multiplies unsigned weight codes by signed activation codes, four
- * products to each 32-bit lane, exactly; the zero point is taken off by starting the sum at -zero_point * (the group's sum
- * of activation codes).
+ * products to each 32-bit lane, exactly; the zero point is taken off by starting the sum at -zero_point * (the group's
+ * sum of activation codes).
  *
  * Two structures: with 1 to 3 rows a panel is streamed once with the sums in registers; with more rows the unpacked
  * codes of one group of two panels stay in 16 registers while all rows of the block pass by ("weight-stationary"), so
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* gcc 12 hoists broadcasts out of order and spills them, and keeps the dot products apart from their operands: pinned by
- * inline assembly the large kernel is a fifth faster. Plain intrinsics give the same results. */
+/* gcc 12 hoists broadcasts out of order and spills them, and keeps the dot products apart from their operands: pinned
+ * by inline assembly the large kernel is a fifth faster. Plain intrinsics give the same results. */
 #define DOT(ACC, W, X) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(ACC) : "v"(W), "v"(X))
 #define DOT_BROADCAST(ACC, W, P)                                                                                       \
     __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(ACC) : "v"(W), "m"(*(const int32_t *)(P)))
@@ -50,7 +50,7 @@ LANES_INLINE void load_codes(const Format f, const uint8_t *group, __m512i w[8])
     }
 }
 
-/* ---- few rows ------------------------------------------------------------------------------------------------------*/
+/* ---- few rows ---- */
 
 enum { STREAM_ROWS = 3, AHEAD = 4096 };
 
@@ -95,7 +95,7 @@ LANES_INLINE void stream_panel(const Format f, const int rows, const int planes,
     }
 }
 
-/* ---- many rows -----------------------------------------------------------------------------------------------------*/
+/* ---- many rows ---- */
 
 /* The sums of a block for two panels, [row][panel][16], and the integer starts of its rows for one group. */
 typedef struct SumTile {
@@ -186,7 +186,7 @@ LANES_INLINE void block_panels(const Format f, const int panels, const int plane
     }
 }
 
-/* ---- one function per weight type ----------------------------------------------------------------------------------*/
+/* ---- one function per weight type ---- */
 
 typedef struct Job {
     const PackedWeights *w;
@@ -197,8 +197,8 @@ typedef struct Job {
     const Epilogue *ep;
 } Job;
 
-LANES_INLINE void stream_block(const Format f, const int rows, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
-                               int64_t panel1) {
+LANES_INLINE void stream_block(const Format f, const int rows, const int planes, const Job *j, const ActBlock *b,
+                               int64_t panel0, int64_t panel1) {
     Vec acc[STREAM_ROWS];
     for (int64_t p = panel0; p < panel1; p++) {
         stream_panel(f, rows, planes, j->w->data + (size_t)p * j->stride, j->n_groups, b, acc);
@@ -207,7 +207,8 @@ LANES_INLINE void stream_block(const Format f, const int rows, const int planes,
     }
 }
 
-LANES_INLINE void stationary_block(const Format f, const int planes, const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {
+LANES_INLINE void stationary_block(const Format f, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
+                                   int64_t panel1) {
     SumTile t;
     for (int64_t p = panel0; p < panel1; p += 2) {
         const uint8_t *panel = j->w->data + (size_t)p * j->stride;

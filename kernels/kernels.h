@@ -4,8 +4,10 @@
  * beside it: products and sums are IEEE fp32 in the order written here, fused multiply-adds (fmaf) exactly where
  * written, sums over a row run in 16 virtual lanes (element i goes to lane i % 16, in order; the row is padded with
  * zeroes) joined by one tree: lane l += lane l + 8, then + 4, + 2, + 1. Nothing here is compiled with contraction.
+ * A result that is NaN is NaN in every table; its sign and payload are not defined.
  *
- * All functions are local, allocate nothing, and work on the given ranges only, so that threads can share the work.
+ * All functions are local, allocate nothing (up to 256 KB of stack), and work on the given ranges only, so that threads
+ * can share the work.
  */
 #pragma once
 
@@ -29,7 +31,7 @@ enum {
  * Columns past n in the last panel hold zero scales and codes (values). Bytes per weight equal the file's. */
 typedef struct PackedWeights {
     QType type;
-    int64_t n, k;       /* k is a multiple of the type's group */
+    int64_t n, k;        /* k is a multiple of the type's group */
     const uint8_t *data; /* [ceil(n/16)] panels of packed_panel_bytes; 64-byte aligned; not owned */
 } PackedWeights;
 
@@ -43,16 +45,17 @@ void pack_panel(QType t, int64_t k, const void *const *rows, int n_rows, uint8_t
 void unpack_row(const PackedWeights *w, int64_t n, float *out);
 
 /* ---- quantised activations ----------------------------------------------------------------------------------------
- * m rows of k values, k a multiple of 32. Per row and group of 32: amax = max |x|; scale = amax / 127; code =
- * rint(x * (127 / amax)) (0 when amax is 0; ties to even), so in [-127, 127]; sum = sum of the codes; scaled_sum =
- * scale * (float)sum. A row with a non-finite value: scale NaN, codes 0, for the groups that hold one.
+ * m rows of k values, k a multiple of 32. Per row and group of 32: amax = max |x|; scale = amax / 127;
+ * code = rint(x * (127 / amax)) (ties to even), so in [-127, 127], or 0 when 127 / amax is infinite (amax below
+ * 3.8e-37); sum = sum of the codes; scaled_sum = scale * (float)sum. A row with a non-finite value: scale NaN, codes 0,
+ * for the groups that hold one.
  *
  * With two planes a code has 16 bits: scale = amax / 16256, code = rint(x * (16256 / amax)) = 128 * high + low, high =
  * (code + 64) >> 7 in [-127, 127], low in [-64, 63]; the products of both planes are int8 ones, and the dot product is
  * 128 * dot(w, high) + dot(w, low), an exact integer. (127 * 128 = 16256.)
  *
  * Rows stand in blocks of 64 (the last has m % 64): entry (row r, group g) has index
- *   i = 64 * b * (k/32) + g * rows_in_block + (r - 64 b),  b = r / 64;  codes at codes + 32 planes i, high before low. */
+ *   i = 64 * b * (k/32) + g * rows_in_block + (r - 64 b),  b = r / 64;  codes at codes + 32 planes i, high first. */
 typedef struct ActQ {
     int64_t m, k;
     int planes;        /* 1: QT_A8, 2: QT_A16 */
@@ -66,7 +69,7 @@ typedef struct ActQ {
 size_t act_bytes(int64_t m, int64_t k, int planes);
 ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k, int planes);
 
-/* ---- epilogue of a matmul: y = acc; then + bias[column] when given; then + residual[row][column] when given --------*/
+/* ---- epilogue of a matmul: y = acc; then + bias[column] when given; then + residual[row][column] when given ---- */
 typedef struct Epilogue {
     const float *bias;     /* [n] or NULL */
     const float *residual; /* [m][ld_residual] or NULL; may be y itself */
@@ -80,13 +83,16 @@ typedef struct Epilogue {
 typedef struct KvShape {
     int kv_heads, head_dim;
 } KvShape;
-static inline size_t kv_block_bytes(KvShape s) { return (size_t)2 * 2 * KV_BLOCK * (size_t)s.kv_heads * (size_t)s.head_dim; }
+static inline size_t kv_block_bytes(KvShape s) {
+    return (size_t)2 * 2 * KV_BLOCK * (size_t)s.kv_heads * (size_t)s.head_dim;
+}
 
 /* A run of rows of one sequence at consecutive positions, against one KV head and query heads [q_head0, q_head1) that
  * share it. For each row t (0 <= t < n_rows) and head h, with position p = pos0 + t, over the blocks b that hold
  * positions 0..p, in order:
  *   s[j] = scale * dot(q, k_j): fmaf over d = 0 .. head_dim-1 from 0, then one multiplication by scale;
- *   mb = max over the block's visible j; e[j] = kernel exp(s[j] - mb), 0 for positions > p; lb = the lane sum of e[0..64);
+ *   mb = max over the block's visible j; e[j] = kernel exp(s[j] - mb), 0 for positions > p;
+ *   lb = the lane sum of e[0..64);
  *   ob[d] = fmaf(e[j], v_j[d], .) over j = 0 .. 63 in order from 0 (invisible j skipped);
  *   first block: M = mb, L = lb, O = ob; later: N = max(M, mb), a = exp(M - N), c = exp(mb - N),
  *   L = fmaf(L, a, lb * c), O[d] = fmaf(O[d], a, ob[d] * c), M = N.
@@ -99,9 +105,9 @@ typedef struct AttnRun {
     int kv_head;          /* local KV head */
     float scale;
     KvShape shape;
-    const uint8_t *blocks;  /* the layer's cache: block i at blocks + i * kv_block_bytes */
-    const int32_t *table;   /* the sequence's blocks */
-    int64_t pos0, n_rows;   /* n_rows <= ATTN_ROWS */
+    const uint8_t *blocks; /* the layer's cache: block i at blocks + i * kv_block_bytes */
+    const int32_t *table;  /* the sequence's blocks */
+    int64_t pos0, n_rows;  /* n_rows <= ATTN_ROWS */
 } AttnRun;
 enum { ATTN_ROWS = 16 };
 
@@ -119,8 +125,8 @@ typedef struct Kernels {
      *   with a minimum, then: acc = fmaf(min_w, scaled_sum_a, acc)
      * then the epilogue. Row blocks of 64 [block0, block1) of `a`, panels [panel0, panel1). y: row r at y + r*ldy;
      * only columns < w->n are written. */
-    void (*matmul_q)(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0, int64_t panel1,
-                     float *y, int64_t ldy, const Epilogue *ep);
+    void (*matmul_q)(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
+                     int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
 
     /* The same for F32, F16, BF16 weights (widened exactly): acc = fmaf(w, x, acc) over k in order, from 0; rows
      * [row0, row1) of x. */
@@ -129,8 +135,8 @@ typedef struct Kernels {
 
     /* y = silu(gate) * up, element-wise over n: silu(g) = g / (1 + exp(-g)). y may be gate or up. */
     void (*silu_mul)(const float *gate, const float *up, int64_t n, float *y);
-    void (*relu)(const float *x, int64_t n, float *y);                 /* max(x, 0); NaN -> NaN */
-    void (*add)(const float *a, const float *b, int64_t n, float *y);  /* y may be a or b */
+    void (*relu)(const float *x, int64_t n, float *y);                /* 0 > x ? 0 : x; NaN -> NaN, -0 -> -0 */
+    void (*add)(const float *a, const float *b, int64_t n, float *y); /* y may be a or b */
 
     /* In place on n_heads heads of one row: pairs (x0, x1) -> (x0*c - x1*s, x0*s + x1*c), each as
      * fmaf(x0, c, -(x1 * s)) and fmaf(x0, s, x1 * c). cs: [rope_dim/2][2] cosine, sine. Pairs are (2i, 2i+1), or
@@ -141,9 +147,11 @@ typedef struct Kernels {
     void (*kv_store)(uint8_t *block, KvShape s, int slot, const float *k, const float *v);
     void (*attention)(const AttnRun *run);
 
-    /* Over n logits: *max, and *sum = lane sum of exp(x - max). NaN if any is NaN. */
+    /* Over n logits: *max (never -0), and *sum = lane sum of exp(x - max). NaN if any is NaN. */
     void (*logsumexp)(const float *x, int64_t n, float *max, float *sum);
-    /* The k largest of n (k <= n), descending, equal values by lower index first. ids are offsets into x + id0. */
+    /* The k largest of n (k <= n), descending, equal values by lower index first, NaN below everything. ids are offsets
+     * into x + id0. Meant for small k: time grows with k times the number of values that ever were among the k largest.
+     */
     void (*topk)(const float *x, int64_t n, int k, int32_t id0, int32_t *ids, float *values);
 
     /* dst[i] = ((src[0][i] + src[1][i]) + src[2][i]) + ...; dst may be one of src. n_src >= 1. */
@@ -153,8 +161,8 @@ typedef struct Kernels {
 } Kernels;
 
 /* exp as all kernels compute it, the definition for the vector versions (kernels/ref.c): n = rint(x * log2e) after
- * clamping x to [-87.33, 88.72]; r = fmaf(n, -ln2_hi, x), fmaf(n, -ln2_lo, r); a polynomial in r by fmaf; times 2^n.
- * Below -87.33 the result is 0; NaN -> NaN. Relative error < 2e-7. */
+ * clamping x to at most 88.72; r = fmaf(n, -ln2_hi, x), fmaf(n, -ln2_lo, r); a polynomial in r by fmaf; times 2^n.
+ * Below -87.33 the result is 0; NaN -> NaN. Relative error < 2e-7 (largest found: 7.7e-8). */
 float kernel_exp(float x);
 
 /* The best table this CPU can run, or the one that `forced` names (NULL or "": best). Error when the name is unknown or

@@ -1,5 +1,5 @@
-/* The 16 virtual lanes of kernels.h as two AVX2 registers. Same names and meanings as in lanes_avx512.h, so that the code
- * in lanes_*.inc is written once. */
+/* The 16 virtual lanes of kernels.h as two AVX2 registers. Same names and meanings as in lanes_avx512.h, so that the
+ * code in lanes_*.inc is written once. */
 #pragma once
 
 #include <immintrin.h>
@@ -11,15 +11,15 @@ typedef struct Vec {
     __m256 lo, hi; /* lanes 0..7 and 8..15 */
 } Vec;
 
-/* Shapes of the fp32 multiply tile (lanes_tile.inc), rows x vectors: at most 6 x 1 accumulators (12 registers), 1 vector
- * of weights (2) and 1 broadcast of 16 registers; FEW_*: with b straight from memory. */
+/* Shapes of the fp32 multiply tile (lanes_tile.inc), rows x vectors: at most 6 x 1 accumulators (12 registers), 1
+ * vector of weights (2) and 1 broadcast of 16 registers; FEW_*: with b straight from memory. */
 enum { TILE_ROWS = 6, TILE_VECS = 1, FEW_ROWS = 4, FEW_VECS = 2 };
 #define TILE_SHAPES(X, ...)                                                                                            \
-    X(1, 1, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(3, 1, __VA_ARGS__)                                                     \
-    X(4, 1, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(6, 1, __VA_ARGS__)
+    X(1, 1, __VA_ARGS__)                                                                                               \
+    X(2, 1, __VA_ARGS__) X(3, 1, __VA_ARGS__) X(4, 1, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(6, 1, __VA_ARGS__)
 #define FEW_SHAPES(X, ...)                                                                                             \
-    X(1, 1, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(3, 1, __VA_ARGS__) X(4, 1, __VA_ARGS__)                                \
-    X(1, 2, __VA_ARGS__) X(2, 2, __VA_ARGS__)
+    X(1, 1, __VA_ARGS__)                                                                                               \
+    X(2, 1, __VA_ARGS__) X(3, 1, __VA_ARGS__) X(4, 1, __VA_ARGS__) X(1, 2, __VA_ARGS__) X(2, 2, __VA_ARGS__)
 
 /* All ones in the first n of 8 lanes (n may be below 0 or above 8). */
 LANES_INLINE __m256i first_of_8(int64_t n) {
@@ -71,9 +71,7 @@ LANES_INLINE __m256 add_exponent_8(__m256 a, __m256 n) {
     __m256i shifted = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), shifted));
 }
-LANES_INLINE Vec v_add_exponent(Vec a, Vec n) {
-    return v_pair(add_exponent_8(a.lo, n.lo), add_exponent_8(a.hi, n.hi));
-}
+LANES_INLINE Vec v_add_exponent(Vec a, Vec n) { return v_pair(add_exponent_8(a.lo, n.lo), add_exponent_8(a.hi, n.hi)); }
 /* a, or zero where x < limit. */
 LANES_INLINE Vec v_zero_below(Vec a, Vec x, Vec limit) {
     return v_pair(_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, limit.lo, _CMP_NLT_UQ)),
@@ -109,7 +107,7 @@ LANES_INLINE float v_join_max(Vec a) {
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* ---- other number formats ----*/
+/* ---- other number formats ---- */
 LANES_INLINE Vec v_load_f16(const uint8_t *p) {
     return v_pair(_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)),
                   _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 16))));
@@ -136,7 +134,7 @@ LANES_INLINE void v_store_bf16(uint8_t *p, Vec a) {
     _mm256_storeu_si256((void *)p, _mm256_permute4x64_epi64(packed, 0xd8)); /* packing went by halves */
 }
 
-/* ---- quantising 32 values to int8 ----*/
+/* ---- quantising 32 values to int8 ---- */
 /* The bits of the largest |x| of both: as integers they order like the magnitudes, with infinity and NaN on top. */
 LANES_INLINE uint32_t v_max_abs_bits(Vec a, Vec b) {
     __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -154,7 +152,8 @@ typedef struct Codes {
     __m256i v[4]; /* 32 codes */
 } Codes;
 LANES_INLINE Codes v_round_codes(Vec a, Vec b) {
-    return (Codes){{_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi), _mm256_cvtps_epi32(b.lo), _mm256_cvtps_epi32(b.hi)}};
+    return (Codes){
+        {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi), _mm256_cvtps_epi32(b.lo), _mm256_cvtps_epi32(b.hi)}};
 }
 LANES_INLINE void v_store_bytes(int8_t *p, const Codes *c) {
     __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(c->v[0], c->v[1]), _mm256_packs_epi32(c->v[2], c->v[3]));
@@ -184,7 +183,7 @@ LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
     return v_sum_codes(&c);
 }
 
-/* ---- pairs of lanes (2i, 2i + 1) ----*/
+/* ---- pairs of lanes (2i, 2i + 1) ---- */
 LANES_INLINE Vec v_even_twice(Vec a) { return v_pair(_mm256_moveldup_ps(a.lo), _mm256_moveldup_ps(a.hi)); }
 LANES_INLINE Vec v_odd_twice(Vec a) { return v_pair(_mm256_movehdup_ps(a.lo), _mm256_movehdup_ps(a.hi)); }
 LANES_INLINE Vec v_swap_pairs(Vec a) { return v_pair(_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)); }

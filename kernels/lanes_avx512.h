@@ -1,5 +1,5 @@
-/* The 16 virtual lanes of kernels.h as one AVX-512 register. Same names and meanings as in lanes_avx2.h, so that the code
- * in lanes_*.inc is written once. */
+/* The 16 virtual lanes of kernels.h as one AVX-512 register. Same names and meanings as in lanes_avx2.h, so that the
+ * code in lanes_*.inc is written once. */
 #pragma once
 
 #include <immintrin.h>
@@ -15,15 +15,14 @@ enum { TILE_ROWS = 12, TILE_VECS = 2, FEW_ROWS = 4, FEW_VECS = 4 };
 #define ROWS_1_TO_4(X, V, ...) X(1, V, __VA_ARGS__) X(2, V, __VA_ARGS__) X(3, V, __VA_ARGS__) X(4, V, __VA_ARGS__)
 #define ROWS_1_TO_12(X, V, ...)                                                                                        \
     ROWS_1_TO_4(X, V, __VA_ARGS__)                                                                                     \
-    X(5, V, __VA_ARGS__) X(6, V, __VA_ARGS__) X(7, V, __VA_ARGS__) X(8, V, __VA_ARGS__)                                \
-    X(9, V, __VA_ARGS__) X(10, V, __VA_ARGS__) X(11, V, __VA_ARGS__) X(12, V, __VA_ARGS__)
+    X(5, V, __VA_ARGS__)                                                                                               \
+    X(6, V, __VA_ARGS__)                                                                                               \
+    X(7, V, __VA_ARGS__) X(8, V, __VA_ARGS__) X(9, V, __VA_ARGS__) X(10, V, __VA_ARGS__) X(11, V, __VA_ARGS__)         \
+        X(12, V, __VA_ARGS__)
 #define TILE_SHAPES(X, ...) ROWS_1_TO_12(X, 1, __VA_ARGS__) ROWS_1_TO_12(X, 2, __VA_ARGS__)
-#define FEW_SHAPES(X, ...)                                                                                             \
-    ROWS_1_TO_4(X, 1, __VA_ARGS__) ROWS_1_TO_4(X, 2, __VA_ARGS__) ROWS_1_TO_4(X, 4, __VA_ARGS__)
+#define FEW_SHAPES(X, ...)  ROWS_1_TO_4(X, 1, __VA_ARGS__) ROWS_1_TO_4(X, 2, __VA_ARGS__) ROWS_1_TO_4(X, 4, __VA_ARGS__)
 
-LANES_INLINE __mmask16 first_lanes(int64_t n) {
-    return (__mmask16)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
-}
+LANES_INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u); }
 
 LANES_INLINE Vec v_zero(void) { return _mm512_setzero_ps(); }
 LANES_INLINE Vec v_set1(float x) { return _mm512_set1_ps(x); }
@@ -67,7 +66,7 @@ LANES_INLINE float v_join(Vec a) {
 }
 LANES_INLINE float v_join_max(Vec a) { return _mm512_reduce_max_ps(a); }
 
-/* ---- other number formats ----*/
+/* ---- other number formats ---- */
 LANES_INLINE Vec v_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 LANES_INLINE void v_store_f16(uint8_t *p, Vec a) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -85,7 +84,7 @@ LANES_INLINE void v_store_bf16(uint8_t *p, Vec a) {
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(rounded));
 }
 
-/* ---- quantising 32 values to int8 ----*/
+/* ---- quantising 32 values to int8 ---- */
 /* The bits of the largest |x| of both: as integers they order like the magnitudes, with infinity and NaN on top. */
 LANES_INLINE uint32_t v_max_abs_bits(Vec a, Vec b) {
     __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -112,7 +111,7 @@ LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
     return _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
 }
 
-/* ---- pairs of lanes (2i, 2i + 1) ----*/
+/* ---- pairs of lanes (2i, 2i + 1) ---- */
 LANES_INLINE Vec v_even_twice(Vec a) { return _mm512_moveldup_ps(a); } /* a0 a0 a2 a2 ... */
 LANES_INLINE Vec v_odd_twice(Vec a) { return _mm512_movehdup_ps(a); }  /* a1 a1 a3 a3 ... */
 LANES_INLINE Vec v_swap_pairs(Vec a) { return _mm512_permute_ps(a, 0xb1); }

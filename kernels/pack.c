@@ -16,7 +16,7 @@ bool packed_panel_bytes(QType t, int64_t k, size_t *out) {
     return size_mul((size_t)PANEL * (size_t)info->block_bytes, (size_t)(k / info->group), out);
 }
 
-/* ---- words: four codes of one column at a time --------------------------------------------------------------------*/
+/* ---- words: four codes of one column at a time ---- */
 
 static uint32_t load_word(const uint8_t *p) {
     uint32_t w;
@@ -64,7 +64,7 @@ void pack_panel(QType t, int64_t k, const void *const *rows, int n_rows, uint8_t
     }
 }
 
-/* ---- back to fp32 --------------------------------------------------------------------------------------------------*/
+/* ---- back to fp32 ---- */
 
 static float load_half(const uint8_t *p) {
     uint16_t h;
@@ -99,7 +99,7 @@ void unpack_row(const PackedWeights *w, int64_t n, float *out) {
     }
 }
 
-/* ---- quantised activations -----------------------------------------------------------------------------------------*/
+/* ---- quantised activations ---- */
 
 enum { ACT_ALIGN = 64 };
 
@@ -110,7 +110,9 @@ static size_t act_entries_bytes(int64_t m, int64_t k) {
     return round_up((size_t)m * (size_t)(k / ACT_GROUP) * sizeof(float), ACT_ALIGN);
 }
 
-size_t act_bytes(int64_t m, int64_t k, int planes) { return act_codes_bytes(m, k, planes) + 3 * act_entries_bytes(m, k); }
+size_t act_bytes(int64_t m, int64_t k, int planes) {
+    return act_codes_bytes(m, k, planes) + 3 * act_entries_bytes(m, k);
+}
 
 ActQ act_view(void *memory, int64_t m_capacity, int64_t m, int64_t k, int planes) {
     uint8_t *p = memory;

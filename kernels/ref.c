@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- shared pieces -------------------------------------------------------------------------------------------------*/
+/* ---- shared pieces ---- */
 
 enum { LANES = 16 };
 
@@ -52,13 +52,13 @@ float kernel_exp(float x) {
     return bits_float(float_bits(p) + ((uint32_t)(int32_t)n << 23));
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------------------------*/
+/* ---- rows ---- */
 
 /* Stores a code in its planes. */
 static void store_code(int32_t code, int planes, int8_t *codes) {
     int32_t high = planes == 2 ? (code + (1 << (HIGH_SHIFT - 1))) >> HIGH_SHIFT : code;
     codes[0] = (int8_t)high;
-    if (planes == 2) codes[ACT_GROUP] = (int8_t)(code - (high << HIGH_SHIFT));
+    if (planes == 2) codes[ACT_GROUP] = (int8_t)(code - high * (1 << HIGH_SHIFT));
 }
 
 static void quantise_group(const float *x, int planes, int8_t *codes, float *scale, float *scaled_sum, int32_t *sum) {
@@ -122,7 +122,7 @@ static void rope(float *x, int n_heads, int head_dim, int rope_dim, bool neox, c
         }
 }
 
-/* ---- matmul --------------------------------------------------------------------------------------------------------*/
+/* ---- matmul ---- */
 
 static float finish(float acc, const Epilogue *ep, int64_t row, int64_t column) {
     if (ep && ep->bias) acc += ep->bias[column];
@@ -206,7 +206,7 @@ static void matmul_f(const PackedWeights *w, const float *x, int64_t ldx, int64_
     }
 }
 
-/* ---- attention -----------------------------------------------------------------------------------------------------*/
+/* ---- attention ---- */
 
 /* Element offsets inside a block of the cache; each element is 2 bytes. */
 static size_t key_at(KvShape s, int head, int d, int slot) {
@@ -283,7 +283,7 @@ static void attention(const AttnRun *run) {
         }
 }
 
-/* ---- logits, sums, bf16 --------------------------------------------------------------------------------------------*/
+/* ---- logits, sums, bf16 ---- */
 
 static void logsumexp(const float *x, int64_t n, float *max, float *sum) {
     float m = -INFINITY, lanes[LANES] = {0};

@@ -8,8 +8,8 @@ extern const Kernels kernels_avx2;       /* needs AVX2, FMA, F16C */
 extern const Kernels kernels_avx512vnni; /* needs AVX-512 F, BW, DQ, VL, VNNI and those above */
 
 /* Kernels.matmul_q of two tables, in files of their own. */
-void matmul_q_avx2(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0, int64_t panel1,
-                   float *y, int64_t ldy, const Epilogue *ep);
+void matmul_q_avx2(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
+                   int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
 void matmul_q_avx512vnni(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
                          int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
 
@@ -58,8 +58,8 @@ static inline ActBlock act_block(const ActQ *a, int64_t b) {
                       .sum = a->sum + entry};
 }
 
-/* The k largest, in order: values[0 .. *count) so far. A value that comes later in the row goes behind its equals; NaN is
- * below everything. Insertion, because k is small. */
+/* The k largest, in order: values[0 .. *count) so far. A value that comes later in the row goes behind its equals; NaN
+ * is below everything. Insertion, because k is small. */
 static inline bool topk_beats(float later, float earlier) {
     return later > earlier || (earlier != earlier && later == later);
 }

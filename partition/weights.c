@@ -89,7 +89,7 @@ static int fetch(Loader *l, const Value *v, uint64_t at, size_t n, uint8_t *to, 
         ssize_t got = pread(l->fd, to, n, (off_t)(v->offset + at));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, l->path, v->name, v->offset + at);
-        if (got == 0) return err_set(e, "%s: the file ends at byte %" PRIu64 ", inside tensor %s", l->path, v->offset + at, v->name);
+        if (got == 0) return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", l->path, v->offset + at, v->name);
         to += got;
         at += (uint64_t)got;
         n -= (size_t)got;

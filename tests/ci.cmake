@@ -13,7 +13,7 @@ sheaf_add_stage(asan 1800 bash -c "cmake --preset asan && cmake --build --preset
 
 file(GLOB fuzzers CONFIGURE_DEPENDS fuzz/fuzz_*.c)
 if(fuzzers)
-    sheaf_add_stage(fuzz-build 600 bash -c "cmake --preset fuzz && cmake --build --preset fuzz")
+    sheaf_add_stage(fuzz-build 600 bash -c "cmake --preset fuzz && cmake --build --preset fuzz --target fuzzers")
     set_tests_properties(ci.fuzz-build PROPERTIES FIXTURES_SETUP fuzzers)
 endif()
 foreach(source ${fuzzers})

@@ -28,6 +28,7 @@ struct SheafModel {
     Tokenizer *tokenizer;
     Graph graph; /* after the passes, before partitioning */
     LmShape shape;
+    uint64_t content; /* a hash over samples of the file, to notice that ranks have different ones */
     SheafModelInfo info;
     char *strings; /* owned text of the info */
 };

@@ -33,7 +33,7 @@ static double best_of(void (*fn)(void *), void *arg) {
     return best;
 }
 
-/* ---- ceilings ------------------------------------------------------------------------------------------------------*/
+/* ---- ceilings ---- */
 
 typedef struct Ceilings {
     double read;         /* bytes per second */
@@ -58,11 +58,10 @@ __attribute__((target("avx2"))) static void read_memory(void *arg) {
 
 /* Ten independent chains of one instruction on registers: more than latency x units of any CPU that has it. */
 #define TEN(I, R)                                                                                                      \
-    I " " R "14, " R "15, " R "0\n" I " " R "14, " R "15, " R "1\n" I " " R "14, " R "15, " R "2\n"                    \
-    I " " R "14, " R "15, " R "3\n" I " " R "14, " R "15, " R "4\n" I " " R "14, " R "15, " R "5\n"                    \
-    I " " R "14, " R "15, " R "6\n" I " " R "14, " R "15, " R "7\n" I " " R "14, " R "15, " R "8\n"                    \
-    I " " R "14, " R "15, " R "9\n"
-#define CLEAR15 \
+    I " " R "14, " R "15, " R "0\n" I " " R "14, " R "15, " R "1\n" I " " R "14, " R "15, " R "2\n" I " " R "14, " R   \
+      "15, " R "3\n" I " " R "14, " R "15, " R "4\n" I " " R "14, " R "15, " R "5\n" I " " R "14, " R "15, " R "6\n" I \
+      " " R "14, " R "15, " R "7\n" I " " R "14, " R "15, " R "8\n" I " " R "14, " R "15, " R "9\n"
+#define CLEAR15                                                                                                        \
     "vpxor %%xmm0, %%xmm0, %%xmm0\nvpxor %%xmm1, %%xmm1, %%xmm1\nvpxor %%xmm2, %%xmm2, %%xmm2\n"                       \
     "vpxor %%xmm3, %%xmm3, %%xmm3\nvpxor %%xmm4, %%xmm4, %%xmm4\nvpxor %%xmm5, %%xmm5, %%xmm5\n"                       \
     "vpxor %%xmm6, %%xmm6, %%xmm6\nvpxor %%xmm7, %%xmm7, %%xmm7\nvpxor %%xmm8, %%xmm8, %%xmm8\n"                       \
@@ -71,7 +70,7 @@ __attribute__((target("avx2"))) static void read_memory(void *arg) {
     static void NAME(void *arg) {                                                                                      \
         (void)arg;                                                                                                     \
         long n = PEAK_LOOPS;                                                                                           \
-        __asm__ volatile(CLEAR15 "1:\n" TEN(I, R) "dec %0\njnz 1b\nvzeroupper\n"                                    \
+        __asm__ volatile(CLEAR15 "1:\n" TEN(I, R) "dec %0\njnz 1b\nvzeroupper\n"                                       \
                          : "+r"(n)                                                                                     \
                          :                                                                                             \
                          : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm14",    \
@@ -92,7 +91,7 @@ static Ceilings measure_ceilings(bool wide) {
     return c;
 }
 
-/* ---- matmul --------------------------------------------------------------------------------------------------------*/
+/* ---- matmul ---- */
 
 typedef struct Matmul {
     const Kernels *k;
@@ -134,16 +133,18 @@ static void bench_matmul(const Kernels *k, QType type, int planes, int64_t m, in
     double t = best_of(matmul, &j);
     double bytes = (double)panel * (double)packed_panels(n), macs = (double)m * (double)n * (double)kk;
     printf("%-11s matmul %-4s x %s m %4lld n %6lld k %5lld ", k->name, qtype_info(type)->name,
-           !qtype_info(type)->quantised ? "F32" : planes == 2 ? "A16" : "A8 ", (long long)m, (long long)n,
-           (long long)kk);
+           !qtype_info(type)->quantised ? "F32"
+           : planes == 2                ? "A16"
+                                        : "A8 ",
+           (long long)m, (long long)n, (long long)kk);
     if (stream) printf("%7.2f GB/s   %.2f of a plain read\n", bytes / t * 1e-9, bytes / t / c.read);
     else if (qtype_info(type)->quantised)
-        printf("%7.1f GMAC/s %.2f of the integer peak\n", macs / t * 1e-9, macs / t / c.integer);
+        printf("%7.1f GMAC/s %.2f of the integer peak\n", macs / t * 1e-9, planes * macs / t / c.integer);
     else printf("%7.1f GMAC/s %.2f of the FMA peak\n", macs / t * 1e-9, macs / t / c.fma);
     free(x), free(j.y), free(j.a.codes);
 }
 
-/* ---- attention -----------------------------------------------------------------------------------------------------*/
+/* ---- attention ---- */
 
 typedef struct Attention {
     const Kernels *k;
@@ -192,7 +193,7 @@ static void bench_attention(const Kernels *k, int group, int head_dim, int64_t f
     free(q), free(out), free(tables);
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------------------------*/
+/* ---- rows ---- */
 
 enum { ROWS = 64, COLUMNS = 4096 };
 typedef struct Rows {
@@ -207,8 +208,7 @@ static void run_quantise(void *arg) {
 }
 static void run_rmsnorm(void *arg) {
     Rows *r = arg;
-    for (int i = 0; i < ROWS; i++)
-        r->k->rmsnorm(r->x + i * COLUMNS, r->x, 1e-5f, COLUMNS, r->y + i * COLUMNS);
+    for (int i = 0; i < ROWS; i++) r->k->rmsnorm(r->x + i * COLUMNS, r->x, 1e-5f, COLUMNS, r->y + i * COLUMNS);
 }
 static void run_silu(void *arg) {
     Rows *r = arg;
@@ -236,7 +236,8 @@ static void bench_rows(const Kernels *k) {
                  {"logsumexp", run_logsumexp},
                  {"topk 40", run_topk}};
     size_t n = ROWS * COLUMNS;
-    Rows r = {k, get(n * sizeof(float)), get(n * sizeof(float)), act_view(get(act_bytes(ROWS, COLUMNS, 1)), ROWS, ROWS, COLUMNS, 1)};
+    Rows r = {k, get(n * sizeof(float)), get(n * sizeof(float)),
+              act_view(get(act_bytes(ROWS, COLUMNS, 1)), ROWS, ROWS, COLUMNS, 1)};
     for (size_t i = 0; i < n; i++) r.x[i] = (float)(i * 2654435761u % 4096) * 0.001f - 2.0f;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         printf("%-11s %-10s %.2f G elements/s\n", k->name, table[i].name, (double)n / best_of(table[i].run, &r) * 1e-9);

@@ -1,7 +1,7 @@
 /* Every table that this CPU can run equals ref bit for bit, on ordinary and on extreme input. */
 #include "kernel_data.h"
 
-/* ---- rows ----*/
+/* ---- rows ---- */
 
 static const int64_t lengths[] = {1, 7, 15, 16, 17, 31, 64, 100, 576, 1001};
 enum { N_LENGTHS = sizeof lengths / sizeof lengths[0], MAX_LENGTH = 1024 };
@@ -102,10 +102,10 @@ static void quantise_planes(int planes) {
         random_floats(x, m * ldx);
         for (int64_t j = 0; j < 32; j++) {
             x[j] = 0.0f;
-            x[ldx + j] = (float)j * 0x1p-148f;           /* subnormal: 127 / amax overflows */
+            x[ldx + j] = (float)j * 0x1p-148f; /* subnormal: 127 / amax overflows */
             x[2 * ldx + j] = j == 9 ? NAN : (float)j;
             x[3 * ldx + j] = j == 31 ? -INFINITY : (float)j;
-            x[4 * ldx + j] = j % 2 ? 3e38f : -3e38f;     /* all codes at the ends */
+            x[4 * ldx + j] = j % 2 ? 3e38f : -3e38f;               /* all codes at the ends */
             x[5 * ldx + j] = ((float)j + 0.5f) * (127.0f / 31.5f); /* ties */
         }
         wild_floats(x + 6 * ldx, 4 * ldx);
@@ -127,7 +127,7 @@ static void quantise(void) {
     quantise_planes(2);
 }
 
-/* ---- matmul ----*/
+/* ---- matmul ---- */
 
 typedef struct Case {
     QType type;
@@ -140,8 +140,8 @@ static const int64_t ms[] = {1, 2, 3, 4, 5, 7, 13, 63, 64, 65, 99, 130};
 enum { N_MS = sizeof ms / sizeof ms[0] };
 
 /* y of the whole, by ref and by k: with bias and residual, the residual being y itself. */
-static void multiply(const Kernels *k, const PackedWeights *w, const float *x, const ActQ *a, int64_t m, const float *bias,
-                     float *y, int64_t ldy) {
+static void multiply(const Kernels *k, const PackedWeights *w, const float *x, const ActQ *a, int64_t m,
+                     const float *bias, float *y, int64_t ldy) {
     Epilogue ep = {.bias = bias, .residual = y, .ld_residual = ldy};
     const Epilogue *use = bias ? &ep : NULL;
     if (qtype_info(w->type)->quantised) k->matmul_q(w, a, 0, (m + 63) / 64, 0, packed_panels(w->n), y, ldy, use);

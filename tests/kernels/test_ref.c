@@ -114,7 +114,8 @@ static void near_with(int planes, double largest) {
         CU_ASSERT(close_to(a.scale[g], amax / largest, 1e-9) && a.sum[g] == sum);
         CU_ASSERT(close_to(a.scaled_sum[g], amax / largest * sum, 1e-5));
         for (int i = 0; i < 32; i++)
-            CU_ASSERT(close_to(x[32 * g + i], amax / largest * code_of(&a, g, i), amax / largest * (planes == 2 ? 0.51 : 0.5001)));
+            CU_ASSERT(close_to(x[32 * g + i], amax / largest * code_of(&a, g, i),
+                               amax / largest * (planes == 2 ? 0.51 : 0.5001)));
     }
     free(a.codes);
 }

@@ -1,5 +1,4 @@
-"""`sheaf eval perplexity`: its arithmetic on a tiny model, and (with SHEAF_MODELS and SHEAF_DATA) llama.cpp's figures on a
-real one."""
+"""`sheaf eval perplexity`: its arithmetic, on a tiny model with random weights."""
 import json
 import math
 import os
@@ -71,21 +70,6 @@ class Perplexity(unittest.TestCase):
         j = self.evaluate("--windows", 3)
         self.assertEqual(r.out.decode().count("\n"), 1)
         self.assertIn(f"perplexity {j['perplexity']:.4f} +/- {j['stderr']:.4f} (3 windows of {CTX} tokens", r.out.decode())
-
-    def test_llama_cpp_has_the_same_figures(self):
-        """llama-perplexity of llama.cpp (in llama-cpp-python 0.3.36), SmolLM2-135M-Instruct Q4_1, WikiText-2 test, -c 512:
-        the running values after the first windows. Both round activations to 8 bits, in different groups: hence 2 %."""
-        models, data = os.environ.get("SHEAF_MODELS"), os.environ.get("SHEAF_DATA")
-        model = pathlib.Path(models or "", "SmolLM2-135M-Instruct-Q4_1.gguf")
-        text = pathlib.Path(data or "", "wikitext-2-test.raw")
-        if not models or not data or not model.exists() or not text.exists():
-            self.skipTest("skipped: SHEAF_MODELS or SHEAF_DATA do not have the model and the text")
-        running = [12.6138, 21.3795, 22.2525, 22.1792]
-        for ranks in (1, 2):
-            j = self.evaluate("--windows", len(running), model=model, text=text, ctx=512, ranks=ranks)
-            for n, expected in enumerate(running, 1):
-                mine = math.exp(sum(map(math.log, j["per_window"][:n])) / n)
-                self.assertAlmostEqual(mine / expected, 1, delta=0.02, msg=f"{n} windows: {mine}, not {expected}")
 
 
 if __name__ == "__main__":

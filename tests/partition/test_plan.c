@@ -113,13 +113,17 @@ static void test_balance(void) {
     }
 }
 
-/* 9 query heads with 3 KV heads, by hand. 2 ranks: 5 + 4 heads need KV heads 0-1 and 1-2; 4 ranks: 3, 2, 2, 2 need 0,
- * 1, 1-2, 2 (heads 3-4, 5-6, 7-8); 3 ranks: one KV head each; 16 ranks: seven have none. */
+/* 9 query heads with 3 KV heads, by hand. 2 ranks: 5 + 4 heads need KV heads 0-1 and 1-2. 3 and 4 ranks: whole KV
+ * heads, as single heads would leave somebody with 3 too. 5 ranks: heads 0-1, 2-3, 4-5, 6-7, 8 need KV heads 0, 0-1, 1,
+ * 2, 2. 16 ranks: seven have none. */
 static void test_smollm_heads(void) {
     static const struct {
         int n;
-        int64_t heads[4], kv[4];
-    } want[] = {{2, {5, 4}, {2, 2}}, {3, {3, 3, 3}, {1, 1, 1}}, {4, {3, 2, 2, 2}, {1, 1, 2, 1}}};
+        int64_t heads[5], kv[5];
+    } want[] = {{2, {5, 4}, {2, 2}},
+                {3, {3, 3, 3}, {1, 1, 1}},
+                {4, {3, 3, 3, 0}, {1, 1, 1, 0}},
+                {5, {2, 2, 2, 2, 1}, {1, 2, 1, 1, 1}}};
     Graph g;
     CU_ASSERT_FATAL(header_graph(&sizes[0], QT_A8, &g));
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

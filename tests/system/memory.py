@@ -15,7 +15,7 @@ REST = 64 * MB
 
 
 def peaks(qtype, ranks):
-    """Runs the model and returns its JSON and, for each process of it, the last account seen: {"VmHWM": bytes, ...}."""
+    """Runs the model and returns its JSON and, for each process of it, the most seen: {"VmHWM": bytes, "RssAnon": ...}."""
     words = ["run", real.model(qtype), "-p", "Once upon a time", "-n", 100, "--ignore-eos", "--ctx", 256, "--json", "-q"]
     call = program.Call(words, ranks)
     seen = {}
@@ -23,7 +23,8 @@ def peaks(qtype, ranks):
         for pid in program.marked_processes(call.mark):
             account = read_account(pid)
             if account:
-                seen[pid] = account
+                before = seen.setdefault(pid, account)
+                seen[pid] = {name: max(size, before.get(name, 0)) for name, size in account.items()}
         time.sleep(0.02)
     r = call.finish()
     if r.status != 0 or r.err or r.left:

@@ -8,7 +8,8 @@ import unittest
 import real
 from real import program
 
-CHAT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+USER, ASSISTANT = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+CHAT = f"{USER}What is the capital of France?{ASSISTANT}"
 HOT = ("--temp", 1.5, "--top-k", 0, "--top-p", 1, "--min-p", 0)
 TEXT = {"text": str, "stop_reason": str, "model": str, "isa": str, "activations": str, "wire": str, "plan_hash": str}
 WHOLE = ("prompt_tokens", "generated_tokens", "ctx", "seed", "ranks", "hosts", "threads", "weight_bytes", "kv_bytes_rank0",
@@ -50,7 +51,7 @@ class Run(unittest.TestCase):
 
     def test_long_prompt_in_steps(self):
         """A prompt of several blocks of the cache, in steps that end inside them; then text that depends on its start."""
-        text = pathlib.Path(real.SOURCE, "tests/fixtures/wiki_small.txt").read_text()
+        text = pathlib.Path(real.SOURCE, "tests/fixtures/wiki_small.txt").read_bytes().decode()
         words = {"prompt": text, "tokens": 24}
         first = generate("--batch", 2048, **words)
         self.assertEqual(first["prompt_tokens"], 896)
@@ -101,9 +102,10 @@ class Run(unittest.TestCase):
 
     def test_demo(self):
         """The command of scripts/demo: nothing but the defaults, on two ranks."""
-        r = program.run(["run", real.model(), "-p", "Why is the sky blue? Answer in two sentences."], 2)
+        question = f"{USER}Why is the sky blue? Answer in two sentences.{ASSISTANT}"
+        r = program.run(["run", real.model(), "-p", question], 2)
         self.assertEqual((r.status, r.left), (0, []))
-        self.assertGreater(len(r.out.decode("utf-8").split()), 8)
+        self.assertIn("scatter", r.out.decode("utf-8"))
         self.assertEqual([line.split()[0] for line in r.err], ["load", "prompt", "generated"])
 
 
