@@ -1,4 +1,5 @@
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,16 +73,19 @@ static int allocate(Comm *c, Err *e) {
     c->gathered = calloc(2 * n, sizeof *c->gathered);
     bool all = c->names && c->host_of && c->local_of && c->ranks && c->sizes && c->offset && c->local_sizes &&
                c->local_to && c->gathered;
-    return all ? 0 : err_set(e, "no memory for the tables of %d ranks", c->size);
+    if (all) return 0;
+    err_set(e, "no memory for the tables of %d ranks", c->size);
+    return -1;
+}
+
+static void own_name(char name[COMM_NAME_BYTES]) {
+    if (gethostname(name, COMM_NAME_BYTES)) snprintf(name, COMM_NAME_BYTES, "unnamed");
+    name[COMM_NAME_BYTES - 1] = 0; /* a longer name is cut */
 }
 
 static int find_names(Comm *c, Err *e) {
-    char name[COMM_NAME_BYTES] = "";
-    if (gethostname(name, sizeof name - 1)) strcpy(name, "unnamed");
-    if (c->world == MPI_COMM_NULL) {
-        memcpy(c->names[0], name, sizeof name);
-        return 0;
-    }
+    char name[COMM_NAME_BYTES];
+    own_name(name);
     return mpi_ok(MPI_Allgather(name, sizeof name, MPI_CHAR, c->names, sizeof name, MPI_CHAR, c->world),
                   "MPI_Allgather", e);
 }
@@ -142,7 +146,8 @@ static int create(Comm *c, const CommOptions *o, Err *e) {
     c->check = o->check;
     if (!initialized && !launched()) {
         c->size = 1;
-        if (allocate(c, e) || find_names(c, e)) return -1;
+        if (allocate(c, e)) return -1;
+        own_name(c->names[0]);
         number_hosts(c, &c->rank);
         return 0;
     }

@@ -7,7 +7,7 @@
  * A panel is two halves of 8 columns: byte rows of 64 in its layout are 32 bytes for each half. With one row, a panel
  * is streamed with the sums in registers; with more, the codes of one group of one half stay in 8 registers while all
  * rows of the block pass by, and the sums live in an L1 tile. */
-#include "kernels/avx2_matmul.h"
+#include "kernels/matmul_avx2.h"
 
 #include <string.h>
 

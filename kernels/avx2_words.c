@@ -8,7 +8,7 @@
  * With many rows, a group's words go through L1: those of 64 rows once for four panels, those of a panel once for all
  * rows; four rows share each load of weights. Beside going over each plane by bytes, on Zen 5 with 16-bit activations:
  * 8-bit weights 41 -> 88 GMAC/s; 4-bit weights 84 -> 89, and with one row 24 -> 30 GB/s. */
-#include "kernels/avx2_matmul.h"
+#include "kernels/matmul_avx2.h"
 
 #include <string.h>
 
@@ -67,7 +67,7 @@ LANES_INLINE Vec stream_panel(const Format f, const int planes, const uint8_t *p
         prefetch_group(f, panel);
         widen_entry(planes, b->codes + g * planes * GROUP, &a);
 #pragma GCC unroll 8
-        for (int i = 0; i < STEPS / per_row; i++) {
+        for (int i = 0; i < f.codes / 64; i++) {
             __m256i w0[4], w1[4];
             widen_row(f, load_256(panel + 64 * i), w0);
             widen_row(f, load_256(panel + 64 * i + 32), w1);
@@ -98,7 +98,7 @@ typedef struct Pass {
 
 LANES_INLINE void widen_group(const Format f, const uint8_t *codes, __m256i out[STEPS][2]) {
     const int per_row = f.codes == Q8_CODES ? 2 : 4;
-    for (int i = 0; i < STEPS / per_row; i++)
+    for (int i = 0; i < f.codes / 64; i++)
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             __m256i w[4];

@@ -11,14 +11,9 @@
 
 #include <string.h>
 
-/* gcc 12 hoists broadcasts out of order and spills them, and keeps the dot products apart from their operands: pinned
- * by inline assembly the large kernel is a fifth faster. Plain intrinsics give the same results. */
-#define DOT(ACC, W, X) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(ACC) : "v"(W), "v"(X))
-#define DOT_BROADCAST(ACC, W, P)                                                                                       \
-    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(ACC) : "v"(W), "m"(*(const int32_t *)(P)))
-#define BROADCAST(X, P) __asm__ volatile("vpbroadcastd %1, %0" : "=v"(X) : "m"(*(const int32_t *)(P)))
-
-typedef int32_t MayAlias __attribute__((may_alias));
+LANES_INLINE __m512i broadcast_codes(const void *p) {
+    return _mm512_castps_si512(_mm512_set1_ps(*(const float *)p));
+}
 
 enum { GROUP = ACT_GROUP, Q4_CODES = GROUP / 2 * PANEL, Q8_CODES = GROUP * PANEL };
 

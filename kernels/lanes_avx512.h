@@ -12,13 +12,11 @@ typedef __m512 Vec; /* lane i is element i */
 /* Shapes of the fp32 multiply tile (lanes_tile.inc), rows x vectors: at most 12 x 2 accumulators, 2 weights and 1
  * broadcast of 32 registers; FEW_*: with b straight from memory. */
 enum { TILE_ROWS = 12, TILE_VECS = 2, FEW_ROWS = 4, FEW_VECS = 4 };
-#define ROWS_1_TO_4(X, V, ...) X(1, V, __VA_ARGS__) X(2, V, __VA_ARGS__) X(3, V, __VA_ARGS__) X(4, V, __VA_ARGS__)
+#define ROWS_1_TO_4(X, V, ...)  X(1, V, __VA_ARGS__) X(2, V, __VA_ARGS__) X(3, V, __VA_ARGS__) X(4, V, __VA_ARGS__)
+#define ROWS_5_TO_8(X, V, ...)  X(5, V, __VA_ARGS__) X(6, V, __VA_ARGS__) X(7, V, __VA_ARGS__) X(8, V, __VA_ARGS__)
+#define ROWS_9_TO_12(X, V, ...) X(9, V, __VA_ARGS__) X(10, V, __VA_ARGS__) X(11, V, __VA_ARGS__) X(12, V, __VA_ARGS__)
 #define ROWS_1_TO_12(X, V, ...)                                                                                        \
-    ROWS_1_TO_4(X, V, __VA_ARGS__)                                                                                     \
-    X(5, V, __VA_ARGS__)                                                                                               \
-    X(6, V, __VA_ARGS__)                                                                                               \
-    X(7, V, __VA_ARGS__) X(8, V, __VA_ARGS__) X(9, V, __VA_ARGS__) X(10, V, __VA_ARGS__) X(11, V, __VA_ARGS__)         \
-        X(12, V, __VA_ARGS__)
+    ROWS_1_TO_4(X, V, __VA_ARGS__) ROWS_5_TO_8(X, V, __VA_ARGS__) ROWS_9_TO_12(X, V, __VA_ARGS__)
 #define TILE_SHAPES(X, ...) ROWS_1_TO_12(X, 1, __VA_ARGS__) ROWS_1_TO_12(X, 2, __VA_ARGS__)
 #define FEW_SHAPES(X, ...)  ROWS_1_TO_4(X, 1, __VA_ARGS__) ROWS_1_TO_4(X, 2, __VA_ARGS__) ROWS_1_TO_4(X, 4, __VA_ARGS__)
 

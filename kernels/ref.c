@@ -265,7 +265,7 @@ static void merge(Softmax *all, const Softmax *b, int head_dim) {
 }
 
 static void attend(const AttnRun *run, const float *q, int64_t position, float *out) {
-    Softmax all, b;
+    Softmax all = {0}, b;
     for (int64_t i = 0; i <= position / KV_BLOCK; i++) {
         const uint8_t *block = run->blocks + (size_t)run->table[i] * kv_block_bytes(run->shape);
         int64_t left = position + 1 - i * KV_BLOCK;

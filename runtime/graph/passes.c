@@ -17,6 +17,7 @@ static int rewrite_begin(Rewrite *r, Graph *g, Err *e) {
     r->old = malloc((size_t)g->n_ops * sizeof *r->old + 1);
     if (!r->old) return err_set(e, "out of memory in a pass over the graph");
     memcpy(r->old, g->op, (size_t)g->n_ops * sizeof *r->old);
+    for (ValueId v = 0; v < g->n_values; v++) g->value[v].producer = -1; /* until it is pushed again, if it is */
     return 0;
 }
 

@@ -20,7 +20,8 @@ static void count(size_t n) {
            !__atomic_compare_exchange_n((size_t *)&largest, &seen, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
-/* glibc's own names for its functions */
+/* glibc's own names for its functions. Ours are visible, so that the libraries call them too. */
+#pragma GCC visibility push(default)
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t n);
@@ -36,6 +37,7 @@ void *realloc(void *p, size_t n) {
     count(n);
     return __libc_realloc(p, n);
 }
+#pragma GCC visibility pop
 #endif
 
 /* ---- a model file and its plan
