@@ -2,10 +2,6 @@
 
 #include "wait.h"
 
-#ifndef POLLS
-enum { POLLS = 16 };
-#endif
-
 int mpi_ok(int code, const char *what, Err *e) {
     if (code == MPI_SUCCESS) return 0;
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -16,14 +12,12 @@ int mpi_ok(int code, const char *what, Err *e) {
 
 int mpi_wait(MPI_Request *requests, int n, uint64_t *waited_ns, Err *e) {
     Wait w = {0};
-    for (unsigned polls = 0;;) {
+    for (;;) {
         int index, done;
         if (mpi_ok(MPI_Testany(n, requests, &index, &done, MPI_STATUS_IGNORE), "waiting for a message", e)) return -1;
         if (done && index == MPI_UNDEFINED) return 0;
         if (!done) {
-            /* As if cores were shared: a poll of MPI costs more than a sched_yield. Several polls for each, as MPI looks
-             * at its sockets only in some of them. */
-            if (++polls % POLLS == 0) wait_step(&w, true);
+            wait_step(&w, true); /* as if cores were shared: a poll of MPI costs more than a sched_yield */
             continue;
         }
         *waited_ns += wait_ns(&w);

@@ -7,7 +7,7 @@ enum {
     FREE_POLLS = 32,    /* before the clock is read for the first time: about half a microsecond */
     CROWDED_POLLS = 4,  /* the same when ranks share cores */
     PAUSES = 8,         /* between two readings of the clock */
-    SPIN_NS = 50000,    /* then sched_yield: free of charge on an idle core, and others can run on a busy one */
+    SPIN_NS = 20000,    /* then sched_yield: free of charge on an idle core, and others can run on a busy one */
     YIELD_NS = 5000000, /* then naps */
     NAP_SHARE = 32,     /* a nap lasts 1/32 of the wait so far: it adds at most 3 % to a wait */
     NAP_MIN_NS = 20000,

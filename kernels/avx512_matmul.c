@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-LANES_INLINE __m512i broadcast_codes(const void *p) {
-    return _mm512_castps_si512(_mm512_set1_ps(*(const float *)p));
-}
+/* Four activation codes to every lane. */
+typedef int32_t FourCodes __attribute__((may_alias));
+LANES_INLINE __m512i broadcast_codes(const void *p) { return _mm512_set1_epi32(*(const FourCodes *)p); }
 
 enum { GROUP = ACT_GROUP, Q4_CODES = GROUP / 2 * PANEL, Q8_CODES = GROUP * PANEL };
 
@@ -72,15 +72,15 @@ LANES_INLINE void stream_panel(const Format f, const int rows, const int planes,
             if (planes == 2) {
 #pragma GCC unroll 8
                 for (int j = 0; j < 8; j++) {
-                    DOT_BROADCAST(other, w[j], a + 4 * j);
-                    DOT_BROADCAST(one, w[j], a + GROUP + 4 * j);
+                    other = _mm512_dpbusd_epi32(other, w[j], broadcast_codes(a + 4 * j));
+                    one = _mm512_dpbusd_epi32(one, w[j], broadcast_codes(a + GROUP + 4 * j));
                 }
                 other = _mm512_slli_epi32(other, HIGH_SHIFT);
             } else {
 #pragma GCC unroll 4
                 for (int j = 0; j < 8; j += 2) {
-                    DOT_BROADCAST(one, w[j], a + 4 * j);
-                    DOT_BROADCAST(other, w[j + 1], a + 4 * j + 4);
+                    one = _mm512_dpbusd_epi32(one, w[j], broadcast_codes(a + 4 * j));
+                    other = _mm512_dpbusd_epi32(other, w[j + 1], broadcast_codes(a + 4 * j + 4));
                 }
             }
             Vec dot = _mm512_cvtepi32_ps(_mm512_add_epi32(one, other));
@@ -111,7 +111,7 @@ LANES_INLINE void add_group(const Format f, const int panels, const int rows, co
 #pragma GCC unroll 2
     for (int i = 0; i < rows; i++) {
         __m512i start = _mm512_setzero_si512();
-        if (f.zero_shift) BROADCAST(start, t->start + r + i);
+        if (f.zero_shift) start = _mm512_set1_epi32(t->start[r + i]);
 #pragma GCC unroll 2
         for (int p = 0; p < panels; p++) {
             dot[i][p] = start;
@@ -123,15 +123,12 @@ LANES_INLINE void add_group(const Format f, const int panels, const int rows, co
 #pragma GCC unroll 2
         for (int i = 0; i < rows; i++) {
             const int8_t *a = codes + (r + i) * planes * GROUP + 4 * j;
-            __m512i x;
-            if (planes == 2) {
-                BROADCAST(x, (const MayAlias *)(const void *)a);
+            __m512i first = broadcast_codes(a), last = planes == 2 ? broadcast_codes(a + GROUP) : first;
 #pragma GCC unroll 2
-                for (int p = 0; p < panels; p++) DOT(high[i][p], w->codes[p][j], x);
+            for (int p = 0; p < panels; p++) {
+                if (planes == 2) high[i][p] = _mm512_dpbusd_epi32(high[i][p], w->codes[p][j], first);
+                dot[i][p] = _mm512_dpbusd_epi32(dot[i][p], w->codes[p][j], last);
             }
-            BROADCAST(x, (const MayAlias *)(const void *)(planes == 2 ? a + GROUP : a));
-#pragma GCC unroll 2
-            for (int p = 0; p < panels; p++) DOT(dot[i][p], w->codes[p][j], x);
         }
     }
 #pragma GCC unroll 2

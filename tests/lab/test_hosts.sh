@@ -11,8 +11,9 @@ ip netns list >/dev/null 2>&1 && unshare --pid --fork --mount-proc --uts --ipc t
     skip "this system does not allow network and process namespaces"
 
 export LAB=t$$
-trap '"$here/hosts" down' EXIT
+
 log=$(mktemp)
+trap '"$here/hosts" down; rm -f "$log"' EXIT
 failed=0
 
 # over HOSTS RANKS OPTIONS PROGRAM
@@ -39,5 +40,4 @@ for hosts in 2 3; do
         over 2 3 "" "$program" # 2 and 1
     done
 done
-rm -f "$log"
 exit $failed

@@ -8,8 +8,7 @@ import unittest
 import real
 from real import program
 
-USER, ASSISTANT = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
-CHAT = f"{USER}What is the capital of France?{ASSISTANT}"
+CHAT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 HOT = ("--temp", 1.5, "--top-k", 0, "--top-p", 1, "--min-p", 0)
 TEXT = {"text": str, "stop_reason": str, "model": str, "isa": str, "activations": str, "wire": str, "plan_hash": str}
 WHOLE = ("prompt_tokens", "generated_tokens", "ctx", "seed", "ranks", "hosts", "threads", "weight_bytes", "kv_bytes_rank0",
@@ -102,8 +101,7 @@ class Run(unittest.TestCase):
 
     def test_demo(self):
         """The command of scripts/demo: nothing but the defaults, on two ranks."""
-        question = f"{USER}Why is the sky blue? Answer in two sentences.{ASSISTANT}"
-        r = program.run(["run", real.model(), "-p", question], 2)
+        r = program.run(["run", real.model(), "--chat", "-p", "Why is the sky blue? Answer in two sentences."], 2)
         self.assertEqual((r.status, r.left), (0, []))
         self.assertIn("scatter", r.out.decode("utf-8"))
         self.assertEqual([line.split()[0] for line in r.err], ["load", "prompt", "generated"])
