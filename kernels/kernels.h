@@ -31,15 +31,15 @@ enum {
  * Columns past n in the last panel hold zero scales and codes (values). Bytes per weight equal the file's. */
 typedef struct PackedWeights {
     QType type;
-    int64_t n, k;        /* k is a multiple of the type's group */
+    int64_t n, k;        /* k is a multiple of the type's block */
     const uint8_t *data; /* [ceil(n/16)] panels of packed_panel_bytes; 64-byte aligned; not owned */
 } PackedWeights;
 
 static inline int64_t packed_panels(int64_t n) { return (n + PANEL - 1) / PANEL; }
-/* Bytes of one panel for k columns, or false on overflow or a type that is no weight. */
+/* Bytes of one panel for k columns, or false on overflow or a type that these kernels do not run (QTypeInfo.packed). */
 bool packed_panel_bytes(QType t, int64_t k, size_t *out);
 /* Packs one panel from up to 16 rows as they stand in a file. rows[i] points at the blocks of row i (k values, already
- * cut to the wanted column range, which starts and ends on a group); n_rows <= 16. `panel`: packed_panel_bytes. */
+ * cut to the wanted column range, which starts and ends on a block); n_rows <= 16. `panel`: packed_panel_bytes. */
 void pack_panel(QType t, int64_t k, const void *const *rows, int n_rows, uint8_t *panel);
 /* Row n of the matrix back as k fp32 values, equal to qtype_dequantise of the file's row. */
 void unpack_row(const PackedWeights *w, int64_t n, float *out);
@@ -89,12 +89,12 @@ static inline size_t kv_block_bytes(KvShape s) {
 
 /* A run of rows of one sequence at consecutive positions, against one KV head and query heads [q_head0, q_head1) that
  * share it. For each row t (0 <= t < n_rows) and head h, with position p = pos0 + t, over the blocks b that hold
- * positions 0..p, in order:
- *   s[j] = scale * dot(q, k_j): fmaf over d = 0 .. head_dim-1 from 0, then one multiplication by scale;
- *   mb = max over the block's visible j; e[j] = kernel exp(s[j] - mb), 0 for positions > p;
- *   lb = the lane sum of e[0..64);
- *   ob[d] = fmaf(e[j], v_j[d], .) over j = 0 .. 63 in order from 0 (invisible j skipped);
- *   first block: M = mb, L = lb, O = ob; later: N = max(M, mb), a = exp(M - N), c = exp(mb - N),
+ * positions w..p, in order, where w = 0, or max(0, p - window + 1) with a window; slots outside w..p are skipped:
+ *   s[j] = scale * dot(q, k_j): fmaf over d = 0 .. head_dim-1 from 0, then one multiplication by scale; with a softcap
+ *          then s[j] = softcap(s[j]) as in Kernels.softcap;
+ *   mb = max over the block's j; e[j] = kernel exp(s[j] - mb), 0 for skipped slots; lb = the lane sum of e[0..64);
+ *   ob[d] = fmaf(e[j], v_j[d], .) over j in order from 0;
+ *   from M = -infinity, L = 0, O = 0: N = max(M, mb), a = exp(M - N), c = exp(mb - N),
  *   L = fmaf(L, a, lb * c), O[d] = fmaf(O[d], a, ob[d] * c), M = N.
  * out[t][h] = O / L (division). q and out: row t, head h at q + t*ldq + h*head_dim. */
 typedef struct AttnRun {
@@ -108,6 +108,8 @@ typedef struct AttnRun {
     const uint8_t *blocks; /* the layer's cache: block i at blocks + i * kv_block_bytes */
     const int32_t *table;  /* the sequence's blocks */
     int64_t pos0, n_rows;  /* n_rows <= ATTN_ROWS */
+    int64_t window;         /* positions a query sees, itself included; 0: all before it */
+    float softcap;          /* 0: none */
 } AttnRun;
 enum { ATTN_ROWS = 16 };
 
@@ -135,6 +137,11 @@ typedef struct Kernels {
 
     /* y = silu(gate) * up, element-wise over n: silu(g) = g / (1 + exp(-g)). y may be gate or up. */
     void (*silu_mul)(const float *gate, const float *up, int64_t n, float *y);
+    /* gelu(g) * up with gelu by tanh: g / (1 + exp(-(g * t))), t = fmaf(g * g, GELU_C1, GELU_C0) (kernels/table.h). */
+    void (*gelu_mul)(const float *gate, const float *up, int64_t n, float *y);
+    /* cap * tanh(x / cap): cap * (1 - 2 / (exp(x * (2 / cap)) + 1)). y may be x. */
+    void (*softcap)(const float *x, float cap, int64_t n, float *y);
+    void (*scale)(const float *x, float factor, int64_t n, float *y); /* y may be x */
     void (*relu)(const float *x, int64_t n, float *y);                /* 0 > x ? 0 : x; NaN -> NaN, -0 -> -0 */
     void (*add)(const float *a, const float *b, int64_t n, float *y); /* y may be a or b */
 

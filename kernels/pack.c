@@ -11,9 +11,8 @@ enum { GROUP = 32, NIBBLES = 0x0f0f0f0f, Q4_CODES = GROUP / 2 * PANEL, Q8_CODES 
 
 bool packed_panel_bytes(QType t, int64_t k, size_t *out) {
     const QTypeInfo *info = qtype_info(t);
-    if (!(info->quantised || t == QT_F32 || t == QT_F16 || t == QT_BF16)) return false;
-    if (k < 0 || k % info->group != 0) return false;
-    return size_mul((size_t)PANEL * (size_t)info->block_bytes, (size_t)(k / info->group), out);
+    if (!info->packed || k < 0 || k % info->block != 0) return false;
+    return size_mul((size_t)PANEL * (size_t)info->block_bytes, (size_t)(k / info->block), out);
 }
 
 /* ---- words: four codes of one column at a time ---- */
@@ -52,7 +51,7 @@ static void pack_quantised_group(QType t, const uint8_t *block, uint8_t *group, 
 void pack_panel(QType t, int64_t k, const void *const *rows, int n_rows, uint8_t *panel) {
     const QTypeInfo *info = qtype_info(t);
     size_t block = (size_t)info->block_bytes;
-    int64_t n_blocks = k / info->group;
+    int64_t n_blocks = k / info->block;
     for (int64_t g = 0; g < n_blocks; g++) {
         uint8_t *group = panel + (size_t)g * block * PANEL;
         if (n_rows < PANEL) memset(group, 0, block * PANEL);
@@ -92,7 +91,7 @@ void unpack_row(const PackedWeights *w, int64_t n, float *out) {
     const uint8_t *panel = w->data + (size_t)(n / PANEL) * panel_stride(w);
     size_t step = (size_t)info->block_bytes * PANEL;
     int64_t c = n % PANEL;
-    for (int64_t g = 0; g < w->k / info->group; g++, panel += step) {
+    for (int64_t g = 0; g < w->k / info->block; g++, panel += step) {
         if (w->type == QT_Q8_0) unpack_q8_group(panel, c, out + GROUP * g);
         else if (info->quantised) unpack_q4_group(info->has_min, panel, c, out + GROUP * g);
         else qtype_dequantise(w->type, panel + c * info->block_bytes, 1, out + g);

@@ -103,6 +103,25 @@ static void silu_mul(const float *gate, const float *up, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + kernel_exp(-gate[i])) * up[i];
 }
 
+static void gelu_mul(const float *gate, const float *up, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) {
+        float g = gate[i], t = fmaf(g * g, GELU_C1, GELU_C0);
+        y[i] = g / (1.0f + kernel_exp(-(g * t))) * up[i];
+    }
+}
+
+static float softcap_of(float x, float cap) {
+    return cap * (1.0f - 2.0f / (kernel_exp(x * (2.0f / cap)) + 1.0f));
+}
+
+static void softcap(const float *x, float cap, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = softcap_of(x[i], cap);
+}
+
+static void scale(const float *x, float factor, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
+}
+
 static void relu(const float *x, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = 0.0f > x[i] ? 0.0f : x[i];
 }
@@ -233,24 +252,26 @@ typedef struct Softmax {
     float max, sum, out[MAX_HEAD_DIM];
 } Softmax;
 
-static void attend_block(const AttnRun *run, const uint8_t *block, const float *q, int visible, Softmax *b) {
+/* Slots [first, visible) of one block. */
+static void attend_block(const AttnRun *run, const uint8_t *block, const float *q, int first, int visible, Softmax *b) {
     float e[KV_BLOCK], lanes[LANES] = {0};
     b->max = -INFINITY;
-    for (int j = 0; j < visible; j++) {
+    for (int j = first; j < visible; j++) {
         float s = 0.0f;
         for (int d = 0; d < run->shape.head_dim; d++)
             s = fmaf(q[d], f16_to_f32(load_u16(block + key_at(run->shape, run->kv_head, d, j))), s);
         e[j] = s * run->scale;
+        if (run->softcap > 0.0f) e[j] = softcap_of(e[j], run->softcap);
         b->max = b->max > e[j] ? b->max : e[j];
     }
-    for (int j = 0; j < visible; j++) {
+    for (int j = first; j < visible; j++) {
         e[j] = kernel_exp(e[j] - b->max);
         lanes[j % LANES] += e[j];
     }
     b->sum = join_lanes(lanes);
     for (int d = 0; d < run->shape.head_dim; d++) {
         float o = 0.0f;
-        for (int j = 0; j < visible; j++)
+        for (int j = first; j < visible; j++)
             o = fmaf(e[j], f16_to_f32(load_u16(block + value_at(run->shape, run->kv_head, j, d))), o);
         b->out[d] = o;
     }
@@ -265,12 +286,13 @@ static void merge(Softmax *all, const Softmax *b, int head_dim) {
 }
 
 static void attend(const AttnRun *run, const float *q, int64_t position, float *out) {
-    Softmax all = {0}, b;
-    for (int64_t i = 0; i <= position / KV_BLOCK; i++) {
+    Softmax all = {.max = -INFINITY}, b;
+    int64_t start = run->window > 0 && position >= run->window ? position - run->window + 1 : 0;
+    for (int64_t i = start / KV_BLOCK; i <= position / KV_BLOCK; i++) {
         const uint8_t *block = run->blocks + (size_t)run->table[i] * kv_block_bytes(run->shape);
-        int64_t left = position + 1 - i * KV_BLOCK;
-        attend_block(run, block, q, left < KV_BLOCK ? (int)left : KV_BLOCK, i == 0 ? &all : &b);
-        if (i > 0) merge(&all, &b, run->shape.head_dim);
+        int64_t left = position + 1 - i * KV_BLOCK, skip = start - i * KV_BLOCK;
+        attend_block(run, block, q, skip > 0 ? (int)skip : 0, left < KV_BLOCK ? (int)left : KV_BLOCK, &b);
+        merge(&all, &b, run->shape.head_dim);
     }
     for (int d = 0; d < run->shape.head_dim; d++) out[d] = all.out[d] / all.sum;
 }
@@ -324,6 +346,9 @@ const Kernels kernels_ref = {.name = "ref",
                              .matmul_q = matmul_q,
                              .matmul_f = matmul_f,
                              .silu_mul = silu_mul,
+                             .gelu_mul = gelu_mul,
+                             .softcap = softcap,
+                             .scale = scale,
                              .relu = relu,
                              .add = add,
                              .rope = rope,

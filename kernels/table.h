@@ -17,6 +17,11 @@ void matmul_q_avx512vnni(const PackedWeights *w, const ActQ *a, int64_t block0, 
 static inline float act_max_code(int planes) { return planes == 2 ? 16256.0f : 127.0f; }
 enum { HIGH_SHIFT = 7 };
 
+/* gelu by tanh, 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2/pi) (g + 0.044715 g^3)));
+ * Hendrycks and Gimpel, arXiv:1606.08415. */
+#define GELU_C0 1.5957691216f
+#define GELU_C1 0.0713548163f
+
 /* exp: x = n ln 2 + r with |r| <= ln(2)/2, exp(r) = 1 + r + r^2 (EXP_C2 + EXP_C3 r + ... + EXP_C6 r^4). EXP_LN2_HI is
  * ln 2 rounded to fp32 and EXP_LN2_LO what is left. The C's are the minimax fit (Remez) for the relative error of
  * exp(r) with the first two terms fixed: 3.1e-9 before rounding to fp32. */
@@ -34,7 +39,7 @@ enum { HIGH_SHIFT = 7 };
 /* Bytes between two panels of w: packed_panel_bytes of matrices that exist cannot overflow. */
 static inline size_t panel_stride(const PackedWeights *w) {
     const QTypeInfo *info = qtype_info(w->type);
-    return (size_t)PANEL * (size_t)info->block_bytes * (size_t)(w->k / info->group);
+    return (size_t)PANEL * (size_t)info->block_bytes * (size_t)(w->k / info->block);
 }
 
 /* Block b of quantised rows: rows [row0, row0 + rows), entries (row - row0, group) at [group * rows + row - row0]. */

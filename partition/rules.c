@@ -78,12 +78,12 @@ static void split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, c
     }
 }
 
-/* All ranges of the shard start and end on a group of every weight. */
-static bool on_groups(Planner *pl, const Op *op, int n_weights, const Shard *s) {
+/* All ranges of the shard start and end on a block of every weight. */
+static bool on_blocks(Planner *pl, const Op *op, int n_weights, const Shard *s) {
     for (int i = 0; i < n_weights; i++) {
         const QTypeInfo *t = qtype_info(pl->p->graph.value[op->in[1 + i]].type);
         for (int j = 0; j < s->n_parts * pl->p->n_ranks; j++)
-            if (s->range[j].begin % t->group || s->range[j].end % t->group) return false;
+            if (s->range[j].begin % t->block || s->range[j].end % t->block) return false;
     }
     return true;
 }
@@ -98,7 +98,7 @@ static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
         push(pl, op, x);
         return;
     }
-    if (x.kind == SHARD_SPLIT && on_groups(pl, op, n_weights, &x)) {
+    if (x.kind == SHARD_SPLIT && on_blocks(pl, op, n_weights, &x)) {
         for (int i = 0; i < n_weights; i++) planner_set(pl, op->in[1 + i], x);
         push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
         return;

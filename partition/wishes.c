@@ -1,4 +1,4 @@
-/* Which divisions of a value its readers can use: a backward walk. Linears want whole quantisation groups, attention
+/* Which divisions of a value its readers can use: a backward walk. Linears want whole quantised blocks, attention
  * wants whole heads; element-wise operators pass on what is wanted of their result. */
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +69,8 @@ static int64_t linear_unit(const Graph *g, const Op *op, int n_ranks) {
     int64_t unit = 1;
     for (int i = 0; i < op->u.linear.n_weights; i++) {
         const QTypeInfo *t = qtype_info(g->value[op->in[1 + i]].type);
-        int64_t group = t->quantised ? t->group : 1;
-        unit = unit / gcd(unit, group) * group;
+        int64_t block = t->quantised ? t->block : 1;
+        unit = unit / gcd(unit, block) * block;
     }
     return unit == 1 ? float_unit(value_columns(g, op->in[0]), n_ranks) : unit;
 }

@@ -78,7 +78,10 @@ ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows
     b->failed = true;
     if (!t) return err_set(b->e, "%s: tensor %s is missing", gguf_path(b->f), full);
     if (t->type < 0)
-        return err_set(b->e, "%s: tensor %s has type %" PRIu32 ", which this build does not run", gguf_path(b->f), full, t->type_id);
+        return err_set(b->e, "%s: tensor %s has type number %" PRIu32 ", which is not known", gguf_path(b->f), full, t->type_id);
+    if (!qtype_info((QType)t->type)->packed)
+        return err_set(b->e, "%s: tensor %s has type %s, which is not run by this build yet", gguf_path(b->f), full,
+                       qtype_info((QType)t->type)->name);
     bool fits = t->dims[0] == (uint64_t)columns && t->dims[1] == (uint64_t)(rows ? rows : 1) && t->dims[2] == 1 && t->dims[3] == 1;
     if (!fits)
         return err_set(b->e, "%s: tensor %s is [%" PRIu64 "][%" PRIu64 "], but the metadata want [%" PRId64 "][%" PRId64 "]",

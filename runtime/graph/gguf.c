@@ -169,9 +169,9 @@ static int read_tensor_body(Cursor *c, GgufTensor *t, Err *e) {
     t->type = qtype_from_gguf(t->type_id);
     if (t->type < 0) return 0;
     const QTypeInfo *info = qtype_info((QType)t->type);
-    if (t->dims[0] % (uint64_t)info->group)
+    if (t->dims[0] % (uint64_t)info->block)
         return err_set(e, "%s: rows of %" PRIu64 " values are no whole number of %s blocks of %d", c->name, t->dims[0],
-                       info->name, info->group);
+                       info->name, info->block);
     size_t bytes;
     if (!qtype_bytes((QType)t->type, t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3], &bytes))
         return err_set(e, "%s: its size overflows", c->name);

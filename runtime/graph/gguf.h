@@ -49,7 +49,7 @@ typedef struct GgufTensor {
     int n_dims;       /* 1..4 */
     uint64_t dims[4]; /* dims[0] runs fastest (columns); unused ones are 1 */
     uint32_t type_id; /* ggml_type as in the file */
-    int type;         /* QType, or -1: a type this build does not run */
+    int type;         /* QType, or -1: a type this build does not know */
     uint64_t offset;  /* bytes from the start of the file; checked to lie within it, with its size, for known types */
     uint64_t bytes;   /* 0 when the type is unknown */
 } GgufTensor;

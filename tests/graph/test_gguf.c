@@ -8,7 +8,7 @@
 #include "graph/gguf.h"
 
 /* ggml_type ids, https://github.com/ggml-org/ggml/blob/master/include/ggml.h */
-enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, Q4_K = 12 };
+enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, IQ1_S = 19 };
 
 static void expect_string(GgufString s, const char *want) {
     CU_ASSERT(s.size == strlen(want) && !memcmp(s.data, want, s.size));
@@ -41,7 +41,7 @@ static uint8_t *build(uint32_t version, uint32_t alignment, size_t *size) {
     gw_tensor(&w, "vector", F32, 1, (uint64_t[]){3}, data, 12);
     gw_tensor(&w, "matrix", Q4_1, 2, (uint64_t[]){64, 3}, data, 3 * 40);
     gw_tensor(&w, "cube", Q8_0, 3, (uint64_t[]){32, 1, 2}, data, 2 * 34);
-    gw_tensor(&w, "other", Q4_K, 4, (uint64_t[]){256, 1, 1, 1}, data, 120);
+    gw_tensor(&w, "other", IQ1_S, 4, (uint64_t[]){256, 1, 1, 1}, data, 120);
     uint8_t *bytes = gw_finish(&w, size);
     gw_free(&w);
     return bytes;
@@ -99,7 +99,7 @@ static void check_tensors(const Gguf *g, uint64_t alignment, uint64_t file_bytes
     CU_ASSERT(t->n_dims == 1 && t->dims[0] == 3 && t->dims[1] == 1 && t->type == QT_F32 && t->bytes == 12);
     CU_ASSERT(m->n_dims == 2 && m->dims[0] == 64 && m->dims[1] == 3 && m->type == QT_Q4_1 && m->bytes == 120);
     CU_ASSERT(c->n_dims == 3 && c->dims[2] == 2 && c->type == QT_Q8_0 && c->bytes == 68);
-    CU_ASSERT(o->n_dims == 4 && o->type == -1 && o->type_id == Q4_K && o->bytes == 0);
+    CU_ASSERT(o->n_dims == 4 && o->type == -1 && o->type_id == IQ1_S && o->bytes == 0);
     CU_ASSERT_EQUAL(t->offset % alignment, 0);
     CU_ASSERT_EQUAL(m->offset - t->offset, (12 + alignment - 1) / alignment * alignment);
     CU_ASSERT_EQUAL(c->offset - m->offset, (120 + alignment - 1) / alignment * alignment);

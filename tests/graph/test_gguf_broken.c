@@ -7,7 +7,7 @@
 #include "gguf_writer.h"
 #include "graph/gguf.h"
 
-enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, Q4_K = 12 };
+enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, IQ1_S = 19 };
 
 /* Reads all that there is to read, so that a pointer out of bounds shows. */
 static uint64_t read_through(const Gguf *g) {
@@ -69,7 +69,7 @@ static uint8_t *build(size_t *size, size_t *header) {
     gw_tensor(&w, "vector", F32, 1, (uint64_t[]){3}, data, 12);
     gw_tensor(&w, "matrix", Q4_1, 2, (uint64_t[]){64, 3}, data, 120);
     gw_tensor(&w, "cube", Q8_0, 3, (uint64_t[]){32, 1, 2}, data, 68);
-    gw_tensor(&w, "other", Q4_K, 4, (uint64_t[]){256, 1, 1, 1}, data, 1);
+    gw_tensor(&w, "other", IQ1_S, 4, (uint64_t[]){256, 1, 1, 1}, data, 1);
     uint8_t *bytes = gw_finish(&w, size);
     *header = 24 + w.values.n + w.infos.n;
     gw_free(&w);
@@ -225,7 +225,7 @@ static void test_tensors(void) {
     tensor_refused(F32, 1, one, 8, 1024, "no multiple of the alignment");
     tensor_refused(F32, 1, one, UINT64_MAX - 31, 128, "does not end within");
     tensor_refused(F32, 1, one, UINT64_C(1) << 63, 128, "does not end within");
-    tensor_refused(Q4_K, 1, one, 128, 128, "does not end within"); /* unknown size, but not even its first byte */
+    tensor_refused(IQ1_S, 1, one, 128, 128, "does not end within"); /* unknown size, but not even its first byte */
     tensor_refused(0xffffffff, 1, one, 0, 0, "does not end within");
 }
 
@@ -254,12 +254,12 @@ static void test_names_and_overlap(void) {
     writer_refused(&w, "first and second overlap");
     gw_init(&w, 3, 32);
     gw_tensor_info(&w, "known", F32, 1, dims, 0);
-    gw_tensor_info(&w, "unknown", Q4_K, 1, dims, 32);
+    gw_tensor_info(&w, "unknown", IQ1_S, 1, dims, 32);
     gw_put(&w.data, data, 256);
     writer_refused(&w, "known and unknown overlap");
     gw_init(&w, 3, 32);
-    gw_tensor_info(&w, "one", Q4_K, 1, dims, 64);
-    gw_tensor_info(&w, "two", Q4_K, 1, dims, 64);
+    gw_tensor_info(&w, "one", IQ1_S, 1, dims, 64);
+    gw_tensor_info(&w, "two", IQ1_S, 1, dims, 64);
     gw_put(&w.data, data, 256);
     writer_refused(&w, "overlap");
 }

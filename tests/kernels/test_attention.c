@@ -27,6 +27,8 @@ typedef struct Case {
     KvShape shape;
     int group; /* query heads of a KV head */
     int64_t pos0, rows;
+    int64_t window;
+    float softcap;
 } Case;
 
 static AttnRun run_of(const Case *c, const Cache *cache, const float *q, float *out, int64_t ld) {
@@ -42,7 +44,9 @@ static AttnRun run_of(const Case *c, const Cache *cache, const float *q, float *
                      .blocks = cache->blocks,
                      .table = cache->table,
                      .pos0 = c->pos0,
-                     .n_rows = c->rows};
+                     .n_rows = c->rows,
+                     .window = c->window,
+                     .softcap = c->softcap};
 }
 
 static void check_case(const Kernels *k, Case c) {
@@ -73,8 +77,8 @@ static void edges_of_blocks(void) {
     for (int i = 0; isa(i); i++)
         for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++)
             for (int g = 0; g < 4; g++) {
-                check_case(isa(i), (Case){{2, 64}, groups[g], starts[s], ATTN_ROWS});
-                check_case(isa(i), (Case){{2, 64}, groups[g], starts[s], 1 + random_u32() % ATTN_ROWS});
+                check_case(isa(i), (Case){.shape = {2, 64}, .group = groups[g], .pos0 = starts[s], .rows = ATTN_ROWS});
+                check_case(isa(i), (Case){.shape = {2, 64}, .group = groups[g], .pos0 = starts[s], .rows = 1 + random_u32() % ATTN_ROWS});
             }
 }
 
@@ -83,14 +87,27 @@ static void head_dims(void) {
     for (int i = 0; isa(i); i++)
         for (int d = 0; d < 5; d++)
             for (int64_t rows = 1; rows <= ATTN_ROWS; rows += 5) {
-                check_case(isa(i), (Case){{2, dims[d]}, 1 + d, 58, rows});
-                check_case(isa(i), (Case){{3, dims[d]}, 9, 201, rows});
+                check_case(isa(i), (Case){.shape = {2, dims[d]}, .group = 1 + d, .pos0 = 58, .rows = rows});
+                check_case(isa(i), (Case){.shape = {3, dims[d]}, .group = 9, .pos0 = 201, .rows = rows});
+            }
+}
+
+/* Windows that begin and end inside a block, at its edges, and are shorter than a run. */
+static void windows_and_softcaps(void) {
+    const int64_t windows[] = {1, 5, 16, 63, 64, 65, 100, 128, 300};
+    const int64_t starts[] = {0, 40, 63, 64, 100, 130, 200, 300};
+    for (int i = 0; isa(i); i++)
+        for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++)
+            for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
+                check_case(isa(i), (Case){{2, 64}, 4, starts[s], ATTN_ROWS, windows[w], 0.0f});
+                check_case(isa(i), (Case){{2, 32}, 1, starts[s], 1 + random_u32() % ATTN_ROWS, windows[w], 30.0f});
+                check_case(isa(i), (Case){{2, 32}, 3, starts[s], ATTN_ROWS, 0, 5.0f});
             }
 }
 
 /* Scores that overflow or are infinite or NaN give NaN or the same value in every table. */
 static void extreme_scores(void) {
-    Case c = {{2, 32}, 2, 60, 8};
+    Case c = {.shape = {2, 32}, .group = 2, .pos0 = 60, .rows = 8};
     int64_t ld = 2 * c.group * c.shape.head_dim;
     const float values[] = {1e30f, 3e38f, INFINITY, NAN, -3e38f, 1e-40f, 0.0f};
     for (int i = 0; isa(i); i++)
@@ -127,6 +144,7 @@ static void kv_store_equals_ref(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"edges of blocks", edges_of_blocks},
                            {"head dimensions", head_dims},
+                           {"windows and softcaps", windows_and_softcaps},
                            {"extreme scores", extreme_scores},
                            {"kv_store equals ref", kv_store_equals_ref},
                            CU_TEST_INFO_NULL};

@@ -28,6 +28,12 @@ static void check_elementwise(const Kernels *k, const float *a, const float *b, 
     CU_ASSERT(same(got, want, n));
     ref()->silu_mul(a, b, n, want), k->silu_mul(a, b, n, got);
     CU_ASSERT(same(got, want, n));
+    ref()->gelu_mul(a, b, n, want), k->gelu_mul(a, b, n, got);
+    CU_ASSERT(same(got, want, n));
+    ref()->softcap(a, 30.0f, n, want), k->softcap(a, 30.0f, n, got);
+    CU_ASSERT(same(got, want, n));
+    ref()->scale(a, 1.7f, n, want), k->scale(a, 1.7f, n, got);
+    CU_ASSERT(same(got, want, n));
     ref()->relu(a, n, want), k->relu(a, n, got);
     CU_ASSERT(same(got, want, n));
     ref()->add(a, b, n, want), k->add(a, b, n, got);

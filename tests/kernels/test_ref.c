@@ -35,6 +35,15 @@ static void rows(void) {
     for (int i = 0; i < N; i++) CU_ASSERT(close_to(y[i], x[i] / sqrt(squares / N + 1e-5) * w[i], 1e-6));
     ref()->silu_mul(x, w, N, y);
     for (int i = 0; i < N; i++) CU_ASSERT(close_to(y[i], x[i] / (1.0 + exp(-(double)x[i])) * w[i], 1e-6));
+    ref()->gelu_mul(x, w, N, y);
+    for (int i = 0; i < N; i++) {
+        double u = sqrt(2 / acos(-1)) * ((double)x[i] + 0.044715 * pow((double)x[i], 3));
+        CU_ASSERT(close_to(y[i], 0.5 * x[i] * (1 + tanh(u)) * w[i], 1e-6));
+    }
+    ref()->softcap(x, 0.5f, N, y);
+    for (int i = 0; i < N; i++) CU_ASSERT(close_to(y[i], 0.5 * tanh(x[i] / 0.5), 1e-6));
+    ref()->scale(x, 24.0f, N, y);
+    for (int i = 0; i < N; i++) CU_ASSERT(y[i] == 24.0f * x[i]);
     ref()->logsumexp(x, N, &max, &total);
     CU_ASSERT(close_to(max, top, 0.0) && close_to(total, exps, 1e-3));
     x[500] = NAN;
@@ -125,7 +134,7 @@ static void quantised_activations_are_near(void) {
     near_with(2, 16256);
 }
 
-static void attention(void) {
+static void attention_with(int window, float cap) {
     enum { DIM = 32, P = 150 };
     KvShape shape = {1, DIM};
     float q[DIM], out[DIM];
@@ -142,18 +151,26 @@ static void attention(void) {
     }
     random_floats(q, DIM);
     for (int position = 0; position < P; position += 37) {
-        AttnRun run = {q, out, DIM, DIM, 0, 1, 0, 0.7f, shape, blocks, table, position, 1};
+        AttnRun run = {q, out, DIM, DIM, 0, 1, 0, 0.7f, shape, blocks, table, position, 1, window, cap};
         ref()->attention(&run);
         double sum = 0.0, want[DIM] = {0};
-        for (int j = 0; j <= position; j++) {
+        for (int j = window && position >= window ? position - window + 1 : 0; j <= position; j++) {
             double s = 0.0;
             for (int d = 0; d < DIM; d++) s += (double)q[d] * keys[j][d];
-            sum += exp(s * 0.7f);
-            for (int d = 0; d < DIM; d++) want[d] += exp(s * 0.7f) * values[j][d];
+            s *= 0.7f;
+            if (cap > 0) s = cap * tanh(s / cap);
+            sum += exp(s);
+            for (int d = 0; d < DIM; d++) want[d] += exp(s) * values[j][d];
         }
         for (int d = 0; d < DIM; d++) CU_ASSERT(close_to(out[d], want[d] / sum, 2e-6));
     }
     free(blocks);
+}
+
+static void attention(void) {
+    attention_with(0, 0);
+    attention_with(70, 0);
+    attention_with(9, 2);
 }
 
 static void selection(void) {

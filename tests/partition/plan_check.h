@@ -69,13 +69,13 @@ static inline void check_cover(Checker *c, ValueId v, bool may_overlap, int64_t 
     free(count);
 }
 
-static inline void check_groups(Checker *c, ValueId v) {
+static inline void check_blocks(Checker *c, ValueId v) {
     const Shard *s = state(c, v);
-    int group = qtype_info(c->p->graph.value[v].type)->group;
-    if (s->kind != SHARD_SPLIT || s->axis != AXIS_LAST || group == 1) return;
+    int block = qtype_info(c->p->graph.value[v].type)->block;
+    if (s->kind != SHARD_SPLIT || s->axis != AXIS_LAST || block == 1) return;
     for (int i = 0; i < s->n_parts * c->p->n_ranks; i++)
-        if (s->range[i].begin % group || s->range[i].end % group) {
-            wrong(c, name_of(c, v), "a quantisation group is cut");
+        if (s->range[i].begin % block || s->range[i].end % block) {
+            wrong(c, name_of(c, v), "a quantised block is cut");
             return;
         }
 }
@@ -274,7 +274,7 @@ static inline int check_plan(const Plan *p, const char *what) {
         if (p->n_ranks == 1 && !is_whole(&c, v)) wrong(&c, name_of(&c, v), "divided over one rank");
         if (state(&c, v)->kind != SHARD_SPLIT) continue;
         check_cover(&c, v, overlap_from(&c, v) >= 0, overlap_from(&c, v));
-        check_groups(&c, v);
+        check_blocks(&c, v);
     }
     for (int32_t i = 0; i < g->n_ops; i++) check_operator(&c, &g->op[i]);
     if (!is_whole(&c, g->output)) wrong(&c, "output", "is not whole");
