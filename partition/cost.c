@@ -29,7 +29,7 @@ PlanRankCost plan_rank_cost(const Plan *p, int rank) {
             c.heads = plan_local_size(p, op->in[0], AXIS_LAST, rank) / op->u.attn.head_dim;
         if (op->kind == OP_KV_STORE && !c.kv_heads)
             c.kv_heads = plan_local_size(p, op->in[0], AXIS_LAST, rank) / op->u.attn.head_dim;
-        if (op->kind == OP_SILU_MUL && !c.ffn_rows) c.ffn_rows = plan_local_size(p, op->in[0], AXIS_LAST, rank);
+        if ((op->kind == OP_SILU_MUL || op->kind == OP_GELU_MUL) && !c.ffn_rows) c.ffn_rows = plan_local_size(p, op->in[0], AXIS_LAST, rank);
         if (op->kind == OP_EMBED) c.vocab_rows = plan_local_size(p, op->in[1], AXIS_FIRST, rank);
         for (int w = 0; op->kind == OP_LINEAR && w < op->u.linear.n_weights; w++)
             c.macs_per_token += (uint64_t)(plan_local_size(p, op->in[1 + w], AXIS_FIRST, rank) *

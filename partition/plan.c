@@ -84,7 +84,7 @@ static void split_images(Planner *pl) {
 
 /* Everything in an operator but its name, inputs and outputs. Field by field: padding between them is not data. */
 static void hash_attributes(XXH64_state_t *s, const Op *op) {
-    double f[3] = {0};
+    double f[5] = {0};
     int64_t i[8] = {0};
     switch (op->kind) {
     case OP_LINEAR:
@@ -93,18 +93,31 @@ static void hash_attributes(XXH64_state_t *s, const Op *op) {
         i[2] = op->u.linear.residual;
         break;
     case OP_RMSNORM: f[0] = (double)op->u.norm.eps; break;
+    case OP_HEADNORM: f[0] = (double)op->u.rope.eps; break;
     case OP_ROPE_TABLE:
     case OP_ROPE:
+        f[0] = op->u.rope.shape.base;
+        f[1] = op->u.rope.shape.scale;
+        f[2] = op->u.rope.shape.beta_fast;
+        f[3] = op->u.rope.shape.beta_slow;
+        f[4] = op->u.rope.shape.attention;
+        i[0] = op->u.rope.heads;
+        i[1] = op->u.rope.head_dim;
+        i[2] = op->u.rope.shape.dim;
+        i[3] = op->u.rope.shape.neox;
+        i[4] = op->u.rope.shape.original;
+        break;
     case OP_KV_STORE:
     case OP_ATTENTION:
-        f[0] = op->u.attn.rope_base;
-        f[1] = (double)op->u.attn.scale;
+        f[0] = (double)op->u.attn.scale;
+        f[1] = (double)op->u.attn.softcap;
         i[0] = op->u.attn.heads;
         i[1] = op->u.attn.kv_heads;
         i[2] = op->u.attn.head_dim;
-        i[3] = op->u.attn.rope_dim;
-        i[4] = op->u.attn.neox;
+        i[3] = op->u.attn.window;
         break;
+    case OP_SCALE:
+    case OP_SOFTCAP: f[0] = (double)op->u.scale.factor; break;
     case OP_VIEW:
         i[0] = op->u.view.begin;
         i[1] = op->u.view.end;

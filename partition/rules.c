@@ -154,10 +154,15 @@ static void rule_conv(Planner *pl, Op *op) {
     push(pl, &act, replicated);
 }
 
-/* Both addends in one state; two partial sums may stay partial; a partial one meets anything else as a whole. */
+static bool summed(const Planner *pl, ValueId v) { return v < pl->old->n_values && pl->replica[v] >= 0; }
+
+/* Both addends in one state; two partial sums may stay partial, unless one was summed already for another reader: the
+ * residual stream would travel again with every sum that joins it, embedding rows and all, on a wire that may be lossy. A
+ * partial one meets anything else as a whole. */
 static void rule_elementwise2(Planner *pl, Op *op, bool linear) {
     Shard a = *shard(pl, op->in[0]), b = *shard(pl, op->in[1]);
-    if (a.kind == SHARD_PARTIAL && b.kind == SHARD_PARTIAL && linear) {
+    bool partial = a.kind == SHARD_PARTIAL && b.kind == SHARD_PARTIAL;
+    if (partial && linear && !summed(pl, op->in[0]) && !summed(pl, op->in[1])) {
         push(pl, op, a);
         return;
     }
@@ -213,11 +218,15 @@ void planner_apply(Planner *pl, const Op *old) {
     case OP_LINEAR: rule_matmul(pl, &op, op.u.linear.n_weights, op.u.linear.bias); break;
     case OP_CONV: rule_conv(pl, &op); break;
     case OP_ADD: rule_elementwise2(pl, &op, true); break;
-    case OP_SILU_MUL: rule_elementwise2(pl, &op, false); break;
+    case OP_SILU_MUL:
+    case OP_GELU_MUL: rule_elementwise2(pl, &op, false); break;
     case OP_VIEW: rule_view(pl, &op); break;
     case OP_KV_STORE:
     case OP_ATTENTION: rule_attention(pl, &op); break;
     case OP_ROPE:
+    case OP_HEADNORM: /* heads are never cut */
+    case OP_SCALE:
+    case OP_SOFTCAP:
     case OP_RELU:
     case OP_POOL:
     case OP_QUANTISE: rule_pass_through(pl, &op); break;

@@ -91,11 +91,15 @@ void planner_wishes(Planner *pl) {
             pass_on(pl, op->in[2], op->in[1]);
             break;
         case OP_SILU_MUL:
+        case OP_GELU_MUL:
         case OP_ADD:
             pass_on(pl, op->out[0], op->in[0]);
             pass_on(pl, op->out[0], op->in[1]);
             break;
         case OP_ROPE:
+        case OP_HEADNORM:
+        case OP_SCALE:
+        case OP_SOFTCAP:
         case OP_RELU:
         case OP_POOL:
         case OP_QUANTISE: pass_on(pl, op->out[0], op->in[0]); break;

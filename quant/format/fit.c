@@ -1,8 +1,9 @@
 /* The scale (and minimum) of one group for which rounding to the levels of its codes makes the least squared error.
  *
- * Once the levels v are fixed, the best scale and minimum are those of a linear least-squares fit; once these are fixed,
- * the best levels are the nearest ones. Neither step makes the error larger, but where they end depends on where they
- * begin, so a range of scales around the one that the extremes suggest is tried, and the best is improved in turns. */
+ * Once the levels v are fixed, the best scale and minimum are those of a linear least-squares fit; once these are
+ * fixed, the best levels are the nearest ones. Neither step makes the error larger, but where they end depends on where
+ * they begin, so a range of scales around the one that the extremes suggest is tried, and the best is improved in
+ * turns. */
 #include "quant/internal.h"
 
 #include <math.h>
@@ -122,7 +123,8 @@ static void try_edge(const QTypeInfo *q, const float *x, float extreme, float ed
 /* With one: the range of the values, and 0, over the levels and a little less or more. */
 static void try_range(const QTypeInfo *q, const float *x, float min, float max, Best *best) {
     float low = min < 0.0f ? min : 0.0f;
-    for (int i = -TRIES; i <= TRIES; i++) try_fit(q, x, (Fit){(max - low) / (highest(q) + 0.1f * (float)i), -low}, best);
+    for (int i = -TRIES; i <= TRIES; i++)
+        try_fit(q, x, (Fit){(max - low) / (highest(q) + 0.1f * (float)i), -low}, best);
 }
 
 Fit fit_group(const QTypeInfo *q, const float *x) {

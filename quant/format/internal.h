@@ -13,9 +13,10 @@ static inline void put_u16(uint8_t *p, uint16_t v) {
 extern const int8_t iq4_codebook[16];
 int iq4_nearest(float x);
 
-/* ---- quantisers of one block: q->block values; scales, minima, codes, all of `out` ---- */
-void quantise_by_extremes(const QTypeInfo *q, const float *x, QBlock *out); /* blocks of one linear group (quantise.c) */
-void quantise_by_search(const QTypeInfo *q, const float *x, QBlock *out);   /* any block (super.c) */
+/* ---- quantisers of one block: q->block values -> scales, minima, codes: all of `out` ---- */
+typedef void QuantiseBlock(const QTypeInfo *q, const float *x, QBlock *out);
+QuantiseBlock quantise_by_extremes; /* of blocks of one linear group (quantise.c) */
+QuantiseBlock quantise_by_search;   /* of any block (super.c) */
 
 /* ---- least-squares fits of one group (fit.c): x ~ scale * v - min, v the levels of q's codes, min >= 0 ---- */
 typedef struct Fit {

@@ -73,7 +73,8 @@ static void put_q3_k(const QBlock *b, uint8_t *p) {
 }
 
 /* Q4_K and Q5_K, 12 bytes, scales and minima of 6 bits: those of groups 0..3 in the low six bits of bytes 0..3 and
- * 4..7; of groups 4..7 the low four bits in bytes 8..11 (scale in the low nibble), the high two above those six bits. */
+ * 4..7; of groups 4..7 the low four bits in bytes 8..11 (scale in the low nibble), the high two above those six bits.
+ */
 static void get_q45_k(const uint8_t *p, QBlock *b) {
     for (int g = 0; g < 4; g++) {
         b->scale[g] = (int8_t)(p[g] & 63);

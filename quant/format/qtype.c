@@ -7,37 +7,29 @@
 
 const int8_t iq4_codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-#define GROUPS_OF_32 .group = 32, .block = 32, .quantised = true
-#define SUPER_BLOCK .block = 256, .quantised = true
+/* clang-format off */
 static const QTypeInfo infos[QT_COUNT] = {
-    [QT_F32] = {.name = "F32", .gguf_id = 0, .bits = 32, .group = 1, .block = 1, .block_bytes = 4, .packed = true},
-    [QT_F16] = {.name = "F16", .gguf_id = 1, .bits = 16, .group = 1, .block = 1, .block_bytes = 2, .packed = true},
-    [QT_BF16] = {.name = "BF16", .gguf_id = 30, .bits = 16, .group = 1, .block = 1, .block_bytes = 2, .packed = true},
-    [QT_Q4_0] =
-        {.name = "Q4_0", .gguf_id = 2, .bits = 4, GROUPS_OF_32, .block_bytes = 18, .zero_point = 8, .packed = true},
-    [QT_Q4_1] =
-        {.name = "Q4_1", .gguf_id = 3, .bits = 4, GROUPS_OF_32, .block_bytes = 20, .has_min = true, .packed = true},
-    [QT_Q8_0] = {.name = "Q8_0", .gguf_id = 8, .bits = 8, GROUPS_OF_32, .block_bytes = 34, .packed = true},
-    [QT_Q5_0] = {.name = "Q5_0", .gguf_id = 6, .bits = 5, GROUPS_OF_32, .block_bytes = 22, .zero_point = 16},
-    [QT_Q5_1] = {.name = "Q5_1", .gguf_id = 7, .bits = 5, GROUPS_OF_32, .block_bytes = 24, .has_min = true},
-    [QT_IQ4_NL] =
-        {.name = "IQ4_NL", .gguf_id = 20, .bits = 4, GROUPS_OF_32, .block_bytes = 18, .codebook = iq4_codebook},
-    [QT_Q2_K] =
-        {.name = "Q2_K", .gguf_id = 10, .bits = 2, .group = 16, SUPER_BLOCK, .block_bytes = 84, .scale_bits = 4, .has_min = true},
-    [QT_Q3_K] =
-        {.name = "Q3_K", .gguf_id = 11, .bits = 3, .group = 16, SUPER_BLOCK, .block_bytes = 110, .scale_bits = 6, .zero_point = 4},
-    [QT_Q4_K] =
-        {.name = "Q4_K", .gguf_id = 12, .bits = 4, .group = 32, SUPER_BLOCK, .block_bytes = 144, .scale_bits = 6, .has_min = true},
-    [QT_Q5_K] =
-        {.name = "Q5_K", .gguf_id = 13, .bits = 5, .group = 32, SUPER_BLOCK, .block_bytes = 176, .scale_bits = 6, .has_min = true},
-    [QT_Q6_K] =
-        {.name = "Q6_K", .gguf_id = 14, .bits = 6, .group = 16, SUPER_BLOCK, .block_bytes = 210, .scale_bits = 8, .zero_point = 32},
-    [QT_IQ4_XS] =
-        {.name = "IQ4_XS", .gguf_id = 23, .bits = 4, .group = 32, SUPER_BLOCK, .block_bytes = 136, .scale_bits = 6, .codebook = iq4_codebook},
-    [QT_I32] = {.name = "I32", .gguf_id = 26, .bits = 32, .group = 1, .block = 1, .block_bytes = 4},
-    [QT_A8] = {.name = "A8", .gguf_id = -1, .bits = 8, .group = 32, .block = 32},
-    [QT_A16] = {.name = "A16", .gguf_id = -1, .bits = 16, .group = 32, .block = 32},
+    /*             name    GGUF id, bits, group, block, bytes, zero point, scale bits, codebook,  has_min quantised packed */
+    [QT_F32] =    {"F32",        0,   32,     1,     1,     4,          0,          0, NULL,         false, false, true},
+    [QT_F16] =    {"F16",        1,   16,     1,     1,     2,          0,          0, NULL,         false, false, true},
+    [QT_BF16] =   {"BF16",      30,   16,     1,     1,     2,          0,          0, NULL,         false, false, true},
+    [QT_Q4_0] =   {"Q4_0",       2,    4,    32,    32,    18,          8,          0, NULL,         false, true,  true},
+    [QT_Q4_1] =   {"Q4_1",       3,    4,    32,    32,    20,          0,          0, NULL,         true,  true,  true},
+    [QT_Q8_0] =   {"Q8_0",       8,    8,    32,    32,    34,          0,          0, NULL,         false, true,  true},
+    [QT_Q5_0] =   {"Q5_0",       6,    5,    32,    32,    22,         16,          0, NULL,         false, true,  false},
+    [QT_Q5_1] =   {"Q5_1",       7,    5,    32,    32,    24,          0,          0, NULL,         true,  true,  false},
+    [QT_IQ4_NL] = {"IQ4_NL",    20,    4,    32,    32,    18,          0,          0, iq4_codebook, false, true,  false},
+    [QT_Q2_K] =   {"Q2_K",      10,    2,    16,   256,    84,          0,          4, NULL,         true,  true,  false},
+    [QT_Q3_K] =   {"Q3_K",      11,    3,    16,   256,   110,          4,          6, NULL,         false, true,  false},
+    [QT_Q4_K] =   {"Q4_K",      12,    4,    32,   256,   144,          0,          6, NULL,         true,  true,  false},
+    [QT_Q5_K] =   {"Q5_K",      13,    5,    32,   256,   176,          0,          6, NULL,         true,  true,  false},
+    [QT_Q6_K] =   {"Q6_K",      14,    6,    16,   256,   210,         32,          8, NULL,         false, true,  false},
+    [QT_IQ4_XS] = {"IQ4_XS",    23,    4,    32,   256,   136,          0,          6, iq4_codebook, false, true,  false},
+    [QT_I32] =    {"I32",       26,   32,     1,     1,     4,          0,          0, NULL,         false, false, false},
+    [QT_A8] =     {"A8",        -1,    8,    32,    32,     0,          0,          0, NULL,         false, false, false},
+    [QT_A16] =    {"A16",       -1,   16,    32,    32,     0,          0,          0, NULL,         false, false, false},
 };
+/* clang-format on */
 
 const QTypeInfo *qtype_info(QType t) { return &infos[t]; }
 
@@ -89,14 +81,13 @@ void qtype_quantise(QType t, const float *x, int64_t n, void *blocks) {
         return;
     }
     const QTypeInfo *q = &infos[t];
-    bool linear_group = q->block == q->group && !q->codebook;
+    QuantiseBlock *make = q->block == q->group && !q->codebook ? quantise_by_extremes : quantise_by_search;
     QBlock parts;
     for (int64_t i = 0; i < n; i += q->block, b += q->block_bytes) {
         if (t == QT_F16) put_u16(b, f32_to_f16(x[i]));
         else if (t == QT_BF16) put_u16(b, f32_to_bf16(x[i]));
         else {
-            if (linear_group) quantise_by_extremes(q, x + i, &parts);
-            else quantise_by_search(q, x + i, &parts);
+            make(q, x + i, &parts);
             qtype_pack(t, &parts, b);
         }
     }

@@ -44,8 +44,8 @@ typedef struct QTypeInfo {
                                0: the block is one group */
     const int8_t *codebook; /* [1 << bits], ascending: what each code stands for; NULL: code - zero_point */
     bool has_min;           /* each group has a minimum */
-    bool quantised;         /* multiplied with QT_A8 or QT_A16 activations by integer dot products; else with fp32 ones */
-    bool packed;            /* a weight type that the kernels of this build run */
+    bool quantised; /* multiplied with QT_A8 or QT_A16 activations by integer dot products; else with fp32 ones */
+    bool packed;    /* a weight type that the kernels of this build run */
 } QTypeInfo;
 
 const QTypeInfo *qtype_info(QType t);
@@ -68,10 +68,10 @@ void qtype_quantise(QType t, const float *x, int64_t n, void *blocks);
 /* ---- one block taken apart: what packers and kernels are made from ---- */
 enum { QBLOCK_MAX = 256, QBLOCK_GROUPS = 16 };
 typedef struct QBlock {
-    uint16_t d, dmin;           /* fp16; dmin 0 without minima */
+    uint16_t d, dmin;            /* fp16; dmin 0 without minima */
     int8_t scale[QBLOCK_GROUPS]; /* [block / group] */
     int8_t min[QBLOCK_GROUPS];
-    int8_t code[QBLOCK_MAX];    /* [block]: 0 .. 2^bits - 1; Q8_0: -128 .. 127 */
+    int8_t code[QBLOCK_MAX]; /* [block]: 0 .. 2^bits - 1; Q8_0: -128 .. 127 */
 } QBlock;
 /* Types QT_Q4_0 .. QT_IQ4_XS; packing is the exact inverse. Local. */
 void qtype_unpack(QType t, const void *block, QBlock *out);

@@ -1,4 +1,5 @@
 /* From a plan to this rank's list of steps. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,13 +8,14 @@
 
 StepFn *step_function(OpKind k) {
     static StepFn *const table[OP_COUNT] = {
-        [OP_EMBED] = step_embed,         [OP_LINEAR] = step_linear,       [OP_RMSNORM] = step_rmsnorm,
-        [OP_QUANTISE] = step_quantise,   [OP_ROPE_TABLE] = step_rope_table, [OP_ROPE] = step_rope,
-        [OP_KV_STORE] = step_kv_store,   [OP_ATTENTION] = step_attention, [OP_SILU_MUL] = step_silu_mul,
-        [OP_RELU] = step_relu,           [OP_ADD] = step_add,             [OP_VIEW] = NULL,
-        [OP_SELECT] = step_select,       [OP_STATS] = step_stats,         [OP_CONV] = step_conv,
-        [OP_POOL] = step_pool,           [OP_ALLREDUCE] = step_allreduce, [OP_ALLGATHER] = step_allgather,
-        [OP_SLICE] = step_slice,
+        [OP_EMBED] = step_embed,           [OP_LINEAR] = step_linear,       [OP_RMSNORM] = step_rmsnorm,
+        [OP_HEADNORM] = step_headnorm,     [OP_QUANTISE] = step_quantise,   [OP_ROPE_TABLE] = step_rope_table,
+        [OP_ROPE] = step_rope,             [OP_KV_STORE] = step_kv_store,   [OP_ATTENTION] = step_attention,
+        [OP_SILU_MUL] = step_gated,        [OP_GELU_MUL] = step_gated,      [OP_SCALE] = step_scale,
+        [OP_SOFTCAP] = step_scale,         [OP_RELU] = step_relu,           [OP_ADD] = step_add,
+        [OP_VIEW] = NULL,                  [OP_SELECT] = step_select,       [OP_STATS] = step_stats,
+        [OP_CONV] = step_conv,             [OP_POOL] = step_pool,           [OP_ALLREDUCE] = step_allreduce,
+        [OP_ALLGATHER] = step_allgather,   [OP_SLICE] = step_slice,
     };
     return table[k];
 }
@@ -57,15 +59,33 @@ static int compile_attention(Exec *x, const Op *op, Step *s, Err *e) {
     return 0;
 }
 
-static int compile_rope_table(const Op *op, Step *s, Err *e) {
-    int pairs = op->u.attn.rope_dim / 2;
+/* The dimension, as a real number, whose pair makes `turns` turns over the original context; arXiv:2309.00071, 3.2. */
+static double yarn_dimension(const RopeShape *r, double turns) {
+    return r->dim * det_log((double)r->original / (turns * 2 * M_PI)) / (2 * det_log(r->base));
+}
+
+/* How much of a pair's speed is scaled: 0 for fast pairs, 1 for slow ones. */
+static double yarn_scaled(const RopeShape *r, int pair) {
+    double low = fmax(floor(yarn_dimension(r, r->beta_fast)), 0);
+    double high = fmin(ceil(yarn_dimension(r, r->beta_slow)), r->dim - 1);
+    double y = (pair - low) / fmax(0.001, high - low);
+    return y < 0 ? 0 : y > 1 ? 1 : y;
+}
+
+static int compile_rope_table(Exec *x, const Op *op, Step *s, Err *e) {
+    const RopeShape *r = &op->u.rope.shape;
+    int pairs = r->dim / 2;
+    const float *factors = op->n_in == 2 ? x->weights->weight[op->in[1]].values : NULL;
     s->freq = malloc((size_t)pairs * sizeof *s->freq);
     if (!s->freq) return out_of_memory(e);
-    for (int i = 0; i < pairs; i++) s->freq[i] = det_pow(op->u.attn.rope_base, -2.0 * i / op->u.attn.rope_dim);
+    for (int i = 0; i < pairs; i++) {
+        double speed = det_pow(r->base, -2.0 * i / r->dim), scaled = r->original ? yarn_scaled(r, i) : 1;
+        s->freq[i] = speed * (1 - scaled + scaled * r->scale) / (factors ? (double)factors[i] : 1);
+    }
+    s->table_scale = (float)(r->original ? r->attention : 1);
     return 0;
 }
 
-/* Room for all ranks' parts: more than the whole where parts overlap. */
 static int compile_gather(Exec *x, const Op *op, Step *s, Err *e) {
     const Plan *p = x->plan;
     ShardAxis axis = p->shard[op->in[0]].axis;
@@ -94,11 +114,12 @@ static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
         s->w[0] = &x->weights->weight[op->in[1]];
         s->first = only_range(x, op->in[1], AXIS_FIRST).begin;
         return 0;
+    case OP_HEADNORM:
     case OP_RMSNORM: s->w[0] = &x->weights->weight[op->in[1]]; return 0;
     case OP_STATS: s->first = only_range(x, op->in[0], AXIS_LAST).begin; return 0;
     case OP_LINEAR: compile_weights(x, op, s, op->u.linear.n_weights, op->u.linear.bias); return 0;
     case OP_CONV: compile_weights(x, op, s, 1, op->n_in == 3); return compile_conv(x, op, s, e);
-    case OP_ROPE_TABLE: return compile_rope_table(op, s, e);
+    case OP_ROPE_TABLE: return compile_rope_table(x, op, s, e);
     case OP_KV_STORE:
     case OP_ATTENTION: return compile_attention(x, op, s, e);
     case OP_ALLGATHER: return compile_gather(x, op, s, e);

@@ -44,6 +44,7 @@ struct Step {
     HeadGroup *group;
     int n_groups, n_heads; /* local query heads */
     Conv *conv;
+    float table_scale;     /* rope table: of cosine and sine */
     double *freq;          /* rope table: [rope_dim / 2] angles per position */
     size_t *gather_bytes;  /* allgather: [n_ranks], scratch of a run */
     uint8_t *gather;       /* all ranks' parts, one after the other */
@@ -90,5 +91,5 @@ int exec_layout(Exec *x, Err *e);
 StepFn *step_function(OpKind k);
 
 StepFn step_embed, step_linear, step_rmsnorm, step_quantise, step_rope_table, step_rope, step_kv_store, step_attention,
-    step_silu_mul, step_select, step_stats;                                              /* steps_lm.c, steps_attention.c */
+    step_gated, step_headnorm, step_scale, step_select, step_stats;                                              /* steps_lm.c, steps_attention.c */
 StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather, step_slice; /* steps_cnn.c, steps_comm.c */

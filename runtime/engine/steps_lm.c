@@ -81,16 +81,18 @@ void step_quantise(Exec *x, const Step *s, int thread, int n) {
     x->k->quantise(buf_row(&s->in[0], 0), s->in[0].ld, r0, r1, &a);
 }
 
-void step_silu_mul(Exec *x, const Step *s, int thread, int n) {
+void step_gated(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     float *tmp = x->scratch + thread * x->scratch_columns;
     if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
+    void (*gate)(const float *, const float *, int64_t, float *) =
+        s->op->kind == OP_GELU_MUL ? x->k->gelu_mul : x->k->silu_mul;
     bool quantised = qtype_planes(s->out.type) > 0;
     ActQ a = {0};
     if (quantised) a = buf_act(x, &s->out);
     for (int64_t r = r0; r < r1; r++) {
         float *y = quantised ? tmp : buf_row(&s->out, r);
-        x->k->silu_mul(buf_row(&s->in[0], r), buf_row(&s->in[1], r), s->in[0].columns, y);
+        gate(buf_row(&s->in[0], r), buf_row(&s->in[1], r), s->in[0].columns, y);
         if (quantised) quantise_row(x, y, r, &a);
     }
 }
@@ -103,18 +105,35 @@ void step_rope_table(Exec *x, const Step *s, int thread, int n) {
         float *row = buf_row(&s->out, r);
         for (int64_t i = 0; i < s->out.columns / 2; i++) {
             double angle = positions[r] * s->freq[i];
-            row[2 * i] = (float)det_cos(angle);
-            row[2 * i + 1] = (float)det_sin(angle);
+            row[2 * i] = (float)det_cos(angle) * s->table_scale;
+            row[2 * i + 1] = (float)det_sin(angle) * s->table_scale;
         }
     }
 }
 
 void step_rope(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
-    int dim = s->op->u.attn.head_dim, heads = (int)(s->in[0].columns / dim);
+    int dim = s->op->u.rope.head_dim, heads = (int)(s->in[0].columns / dim);
     my_rows(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
-        x->k->rope(buf_row(&s->out, r), heads, dim, s->op->u.attn.rope_dim, s->op->u.attn.neox, buf_row(&s->in[1], r));
+        x->k->rope(buf_row(&s->out, r), heads, dim, s->op->u.rope.shape.dim, s->op->u.rope.shape.neox, buf_row(&s->in[1], r));
+}
+
+void step_headnorm(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    int dim = s->op->u.rope.head_dim;
+    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t c = 0; c < s->in[0].columns; c += dim)
+            x->k->rmsnorm(buf_row(&s->in[0], r) + c, s->w[0]->values, s->op->u.rope.eps, dim, buf_row(&s->out, r) + c);
+}
+
+/* Scales, or caps softly. */
+void step_scale(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    void (*fn)(const float *, float, int64_t, float *) = s->op->kind == OP_SCALE ? x->k->scale : x->k->softcap;
+    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) fn(buf_row(&s->in[0], r), s->op->u.scale.factor, s->in[0].columns, buf_row(&s->out, r));
 }
 
 void step_select(Exec *x, const Step *s, int thread, int n) {

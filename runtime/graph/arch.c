@@ -9,7 +9,8 @@ static const struct {
     const char *name;
     ArchBuild *build;
 } architectures[] = {
-    {"llama", arch_llama},
+    {"llama", arch_llama},   {"qwen2", arch_qwen2}, {"qwen3", arch_qwen3}, {"gemma2", arch_gemma2},
+    {"gemma3", arch_gemma3}, {"phi3", arch_phi3},   {"olmo2", arch_olmo2},
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 

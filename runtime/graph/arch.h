@@ -30,9 +30,31 @@ double builder_float(Builder *b, const char *key, double def); /* def NAN: requi
 /* The tensor "blk.LAYER.NAME" (layer -1: NAME) as a weight [rows][columns] (rows 0: a vector of `columns`). A missing
  * tensor, other shape or unusable type is a failure that names it. */
 ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns);
+/* Rows [row0, row0 + rows) of a matrix [all_rows][columns] as a weight of its own: of tensors that hold several. */
+ValueId builder_rows(Builder *b, int64_t layer, const char *name, int64_t all_rows, int64_t row0, int64_t rows, int64_t columns);
 bool builder_has(const Builder *b, int64_t layer, const char *name);
 /* "blk.3.attn_q" in a buffer that lives until the next call but seven. */
 const char *builder_name(int64_t layer, const char *what);
 
+/* The metadata that most architectures share, into *s, with vocab from the embedding's rows; also checks that heads fit. */
+void builder_shape(Builder *b, LmShape *s);
+/* Rotary positions as the metadata have them: base, dimensions, linear or YaRN scaling; other kinds are a failure. */
+RopeShape builder_rope(Builder *b, const LmShape *s, bool neox);
+/* A failure that names a metadata key (ARCH.key) whose presence this builder cannot honour. */
+void builder_refuse(Builder *b, const char *key, const char *what);
+
+typedef struct LmInputs {
+    ValueId ids, positions; /* [T] */
+    ValueId rows, targets;  /* [R] */
+} LmInputs;
+LmInputs builder_inputs(Builder *b);
+/* A linear NAME.weight [rows][columns of x] with NAME.bias when the file has one. */
+ValueId builder_linear(Builder *b, int64_t layer, const char *name, ValueId x, int64_t rows, int64_t columns);
+/* An RMS norm NAME.weight over the `columns` of x. */
+ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int64_t columns, float eps);
+/* The end of a language model: selected rows, output_norm, head (output.weight, or the embedding), a soft cap of the
+ * logits when `softcap` > 0, statistics. Sets the graph's output. */
+void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps, float softcap);
+
 typedef int ArchBuild(Builder *b, LmShape *shape);
-ArchBuild arch_llama;
+ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_gemma2, arch_gemma3, arch_phi3, arch_olmo2;

@@ -33,9 +33,19 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
     case OP_RMSNORM:
         if (v[1]->n_dims != 1 || v[1]->dim[0].size != value_columns(g, op->in[0])) what = "the weight's size is not the input's";
         break;
+    case OP_HEADNORM:
+        if (v[1]->n_dims != 1 || !op->u.rope.head_dim || value_columns(g, op->in[0]) % op->u.rope.head_dim)
+            what = "heads do not fill the input";
+        break;
+    case OP_ROPE_TABLE:
+        if (op->n_in == 2 && (v[1]->n_dims != 1 || v[1]->dim[0].size * 2 != op->u.rope.shape.dim))
+            what = "wants one factor for each pair of rotated dimensions";
+        break;
     case OP_ROPE:
-        if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim) what = "heads do not fill the input";
-        else if (op->u.attn.rope_dim > op->u.attn.head_dim || op->u.attn.rope_dim % 2) what = "rotated dimensions out of range";
+        if (value_columns(g, op->in[0]) != (int64_t)op->u.rope.heads * op->u.rope.head_dim) what = "heads do not fill the input";
+        else if (op->u.rope.shape.dim > op->u.rope.head_dim || op->u.rope.shape.dim % 2 || op->u.rope.shape.dim < 2 ||
+                 value_columns(g, op->in[1]) != op->u.rope.shape.dim)
+            what = "rotated dimensions out of range";
         break;
     case OP_KV_STORE:
         if (!same_shape(v[0], v[1], true) || value_columns(g, op->in[0]) != v[2]->dim[0].size) what = "keys, values and cache differ";
@@ -46,6 +56,7 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
         else if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim) what = "heads do not fill the input";
         break;
     case OP_SILU_MUL:
+    case OP_GELU_MUL:
     case OP_ADD:
         if (!same_shape(v[0], v[1], true)) what = "the inputs' shapes differ";
         break;

@@ -295,6 +295,7 @@ static Gguf *new_gguf(const char *path, uint64_t file_bytes, Err *e) {
         return NULL;
     }
     g->file_bytes = file_bytes;
+    g->fd = -1;
     return g;
 }
 
@@ -307,6 +308,7 @@ void gguf_close(Gguf *g) {
     name_map_free(&g->by_key);
     name_map_free(&g->by_name);
     if (g->map) munmap(g->map, g->map_bytes);
+    if (g->fd >= 0) close(g->fd);
     free(g->path);
     free(g);
 }
@@ -316,6 +318,8 @@ int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const c
     if (file_bytes < size) return err_set(e, "%s: %zu bytes given of a file of %" PRIu64, name, size, file_bytes);
     Gguf *g = new_gguf(name, file_bytes, e);
     if (!g) return -1;
+    g->memory = data;
+    g->memory_bytes = size;
     Cursor c = {.base = data, .size = size, .name = g->path};
     size_t header;
     if (read_all(g, &c, &header, e)) {
@@ -359,9 +363,9 @@ int gguf_open(const char *path, Gguf **out, Err *e) {
         close(fd);
         return -1;
     }
+    g->fd = fd;
     void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     int failed = map == MAP_FAILED ? err_errno(e, "%s: cannot be mapped", path) : 0;
-    close(fd);
     if (!failed) {
         g->map = map;
         g->map_bytes = (size_t)bytes;
@@ -375,5 +379,28 @@ int gguf_open(const char *path, Gguf **out, Err *e) {
         return -1;
     }
     *out = g;
+    return 0;
+}
+
+int gguf_read(const Gguf *g, const GgufTensor *t, uint64_t at, size_t n, void *to, Err *e) {
+    const char *name = gguf_printable(t->name).text;
+    if (at > t->bytes || n > t->bytes - at)
+        return err_set(e, "%s: bytes %" PRIu64 " and %zu more of tensor %s, which has %" PRIu64, g->path, at, n, name, t->bytes);
+    uint64_t from = t->offset + at;
+    if (g->memory) {
+        if (from > g->memory_bytes || n > g->memory_bytes - from)
+            return err_set(e, "%s: tensor %s is not in memory", g->path, name);
+        if (n) memcpy(to, g->memory + from, n);
+        return 0;
+    }
+    for (uint8_t *p = to; n > 0;) {
+        ssize_t got = pread(g->fd, p, n, (off_t)from);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, g->path, name, from);
+        if (got == 0) return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", g->path, from, name);
+        p += got;
+        from += (uint64_t)got;
+        n -= (size_t)got;
+    }
     return 0;
 }

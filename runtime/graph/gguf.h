@@ -1,5 +1,5 @@
-/* Reader of GGUF files, versions 2 and 3 (little-endian): metadata and where the tensors lie; no tensor data is read.
- * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md */
+/* Reader of GGUF files, versions 2 and 3 (little-endian): metadata and where the tensors lie, and tensor data on
+ * request. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md */
 #pragma once
 
 #include "base/err.h"
@@ -62,6 +62,8 @@ int gguf_open(const char *path, Gguf **out, Err *e);
 /* The same from memory that stays valid (tests, fuzzing); `file_bytes` is the size the file would have. */
 int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const char *name, Gguf **out, Err *e);
 void gguf_close(Gguf *g);
+/* `n` bytes of a tensor of this file, from `at` bytes after its start. Local; threads may read at the same time. */
+int gguf_read(const Gguf *g, const GgufTensor *t, uint64_t at, size_t n, void *to, Err *e);
 
 const char *gguf_path(const Gguf *g);
 uint32_t gguf_version(const Gguf *g);

@@ -8,6 +8,9 @@ struct Gguf {
     char *path; /* owned */
     void *map;  /* the header's pages of the file, mapped; NULL when read from memory */
     size_t map_bytes;
+    int fd;                /* the file, for tensor data; -1 when read from memory, which is then */
+    const uint8_t *memory; /* [memory_bytes], not owned */
+    size_t memory_bytes;
     uint64_t file_bytes;
     uint32_t version;
     uint64_t alignment;

@@ -148,35 +148,38 @@ ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float ep
     return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
-ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, int rope_dim, double base) {
-    if (!given(g, name, 1, &positions)) return -1;
-    Op op = {.kind = OP_ROPE_TABLE};
-    op.u.attn.rope_dim = rope_dim;
-    op.u.attn.rope_base = base;
-    Value v = {.type = QT_F32, .n_dims = 2};
-    v.dim[0] = g->value[positions].dim[0];
-    v.dim[1] = dim_const(rope_dim);
-    return emit(g, op, name, 1, &positions, v);
+ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps) {
+    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
+    Op op = {.kind = OP_HEADNORM};
+    op.u.rope.head_dim = (int)g->value[w].dim[0].size;
+    op.u.rope.heads = op.u.rope.head_dim ? (int)(value_columns(g, x) / op.u.rope.head_dim) : 0;
+    op.u.rope.eps = eps;
+    return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
-ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, bool neox) {
+ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape) {
+    if (!given(g, name, 1, &positions)) return -1;
+    Op op = {.kind = OP_ROPE_TABLE};
+    op.u.rope.shape = shape;
+    Value v = {.type = QT_F32, .n_dims = 2};
+    v.dim[0] = g->value[positions].dim[0];
+    v.dim[1] = dim_const(shape.dim);
+    return emit(g, op, name, factors >= 0 ? 2 : 1, (ValueId[]){positions, factors}, v);
+}
+
+ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, RopeShape shape) {
     if (!given(g, name, 2, (ValueId[]){x, table})) return -1;
     Op op = {.kind = OP_ROPE};
-    op.u.attn.heads = heads;
-    op.u.attn.head_dim = head_dim;
-    op.u.attn.rope_dim = (int)value_columns(g, table);
-    op.u.attn.neox = neox;
+    op.u.rope.heads = heads;
+    op.u.rope.head_dim = head_dim;
+    op.u.rope.shape = shape;
     return emit(g, op, name, 2, (ValueId[]){x, table}, g->value[x]);
 }
 
-ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, int heads,
-                        int kv_heads, int head_dim, float scale) {
+ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, AttnShape shape) {
     if (!given(g, name, 4, (ValueId[]){q, k, v, state})) return -1;
     Op op = {.kind = OP_KV_STORE, .n_in = 3, .in = {k, v, state}};
-    op.u.attn.heads = heads;
-    op.u.attn.kv_heads = kv_heads;
-    op.u.attn.head_dim = head_dim;
-    op.u.attn.scale = scale;
+    op.u.attn = shape;
     snprintf(op.name, sizeof op.name, "%.40s.store", name);
     graph_push(g, &op);
     op.kind = OP_ATTENTION;
@@ -186,6 +189,26 @@ ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueI
 ValueId graph_silu_mul(Graph *g, const char *name, ValueId gate, ValueId up) {
     if (!given(g, name, 2, (ValueId[]){gate, up})) return -1;
     return emit(g, (Op){.kind = OP_SILU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
+}
+
+ValueId graph_gelu_mul(Graph *g, const char *name, ValueId gate, ValueId up) {
+    if (!given(g, name, 2, (ValueId[]){gate, up})) return -1;
+    return emit(g, (Op){.kind = OP_GELU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
+}
+
+static ValueId emit_factor(Graph *g, OpKind kind, const char *name, ValueId x, float factor) {
+    if (!given(g, name, 1, &x)) return -1;
+    Op op = {.kind = kind};
+    op.u.scale.factor = factor;
+    return emit(g, op, name, 1, &x, g->value[x]);
+}
+
+ValueId graph_scale(Graph *g, const char *name, ValueId x, float factor) {
+    return emit_factor(g, OP_SCALE, name, x, factor);
+}
+
+ValueId graph_softcap(Graph *g, const char *name, ValueId x, float cap) {
+    return emit_factor(g, OP_SOFTCAP, name, x, cap);
 }
 
 ValueId graph_relu(Graph *g, const char *name, ValueId x) {
@@ -257,13 +280,14 @@ ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int siz
 
 const char *op_kind_name(OpKind k) {
     static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",     [OP_LINEAR] = "linear",       [OP_RMSNORM] = "rmsnorm",
-        [OP_QUANTISE] = "quantise", [OP_ROPE_TABLE] = "rope_table", [OP_ROPE] = "rope",
-        [OP_KV_STORE] = "kv_store", [OP_ATTENTION] = "attention", [OP_SILU_MUL] = "silu_mul",
-        [OP_RELU] = "relu",       [OP_ADD] = "add",             [OP_VIEW] = "view",
-        [OP_SELECT] = "select",   [OP_STATS] = "stats",         [OP_CONV] = "conv",
-        [OP_POOL] = "pool",       [OP_ALLREDUCE] = "allreduce", [OP_ALLGATHER] = "allgather",
-        [OP_SLICE] = "slice",
+        [OP_EMBED] = "embed",         [OP_LINEAR] = "linear",       [OP_RMSNORM] = "rmsnorm",
+        [OP_HEADNORM] = "headnorm",   [OP_QUANTISE] = "quantise",   [OP_ROPE_TABLE] = "rope_table",
+        [OP_ROPE] = "rope",           [OP_KV_STORE] = "kv_store",   [OP_ATTENTION] = "attention",
+        [OP_SILU_MUL] = "silu_mul",   [OP_GELU_MUL] = "gelu_mul",   [OP_SCALE] = "scale",
+        [OP_SOFTCAP] = "softcap",     [OP_RELU] = "relu",           [OP_ADD] = "add",
+        [OP_VIEW] = "view",           [OP_SELECT] = "select",       [OP_STATS] = "stats",
+        [OP_CONV] = "conv",           [OP_POOL] = "pool",           [OP_ALLREDUCE] = "allreduce",
+        [OP_ALLGATHER] = "allgather", [OP_SLICE] = "slice",
     };
     return names[k];
 }

@@ -49,12 +49,16 @@ typedef enum OpKind {
     OP_EMBED,      /* (ids [T], W [V][D]) -> [T][D] */
     OP_LINEAR,     /* (x [..][K], W_i [N_i][K] ..., then biases [N_i] ..., then residual) -> [..][N_0 + N_1 + ..] */
     OP_RMSNORM,    /* (x [..][D], w [D]) -> the same shape; its type may be QT_A8 or QT_A16 */
+    OP_HEADNORM,   /* (x [..][heads * head_dim], w [head_dim]): RMS norm of each head by itself */
     OP_QUANTISE,   /* (x) -> the same values as QT_A8 or QT_A16 */
-    OP_ROPE_TABLE, /* (positions [T]) -> [T][rope_dim]: cosine, sine pairs */
+    OP_ROPE_TABLE, /* (positions [T], factors [rope_dim / 2] or none) -> [T][rope_dim]: cosine, sine pairs */
     OP_ROPE,       /* (x [T][heads * head_dim], table) -> the same, in place */
     OP_KV_STORE,   /* (k, v [T][kv_heads * head_dim], state): writes into the state */
     OP_ATTENTION,  /* (q [T][heads * head_dim], state) -> [T][heads * head_dim] */
     OP_SILU_MUL,   /* (gate, up) -> silu(gate) * up; its type may be QT_A8 or QT_A16 */
+    OP_GELU_MUL,   /* (gate, up) -> gelu(gate) * up, gelu by tanh; likewise */
+    OP_SCALE,      /* (x) -> factor * x */
+    OP_SOFTCAP,    /* (x) -> factor * tanh(x / factor) */
     OP_RELU,       /* (x) */
     OP_ADD,        /* (a, b) */
     OP_VIEW,       /* (x): columns [begin, end) of the last axis, no copy */
@@ -71,6 +75,25 @@ typedef enum OpKind {
 
 typedef enum PoolKind { POOL_MAX, POOL_AVERAGE, POOL_GLOBAL_AVERAGE } PoolKind;
 
+/* Rotary positions: pair i of position p turns by p * base^(-2 i / dim) * scale / factors[i], arXiv:2104.09864. */
+typedef struct RopeShape {
+    int dim;      /* rotated dimensions of a head, even */
+    bool neox;    /* pairs (i, i + dim/2) in place of (2i, 2i + 1) */
+    double base;
+    double scale; /* 1: none; linear scaling by 1 / factor */
+    /* YaRN (arXiv:2309.00071) when original > 0: fast pairs keep their speed, slow ones are scaled, between beta_fast and
+     * beta_slow turns over the `original` context; cosine and sine are multiplied by attention. */
+    int64_t original;
+    double beta_fast, beta_slow, attention;
+} RopeShape;
+
+/* What an attention is, but for its inputs. */
+typedef struct AttnShape {
+    int heads, kv_heads, head_dim;
+    float scale, softcap; /* of the scores; softcap 0: none */
+    int64_t window;       /* positions a query sees, itself included; 0: all before it */
+} AttnShape;
+
 typedef struct Op {
     OpKind kind;
     char name[48]; /* for messages and traces: "blk.3.ffn_down" */
@@ -84,12 +107,15 @@ typedef struct Op {
         struct {
             float eps;
         } norm;
+        AttnShape attn; /* attention, KV store */
         struct {
-            int heads, kv_heads, head_dim, rope_dim; /* rope: heads of x; attention, KV store: all */
-            bool neox;                               /* pairs (i, i + rope_dim/2) in place of (2i, 2i + 1) */
-            float scale;
-            double rope_base;
-        } attn;
+            int heads, head_dim; /* rope, headnorm: of x */
+            float eps;           /* headnorm */
+            RopeShape shape;     /* rope, rope table */
+        } rope;
+        struct {
+            float factor;
+        } scale; /* scale, softcap */
         struct {
             int64_t begin, end;
         } view;
@@ -141,12 +167,16 @@ ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int6
 ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w);
 ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias);
 ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps);
-ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, int rope_dim, double base);
-ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, bool neox);
+ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps);
+/* `factors` (a weight [rope_dim / 2]) or -1. */
+ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape);
+ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, RopeShape shape);
 /* Stores k and v, then attends: q [T][heads * head_dim] over the state -> [T][heads * head_dim]. */
-ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, int heads,
-                        int kv_heads, int head_dim, float scale);
+ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, AttnShape shape);
 ValueId graph_silu_mul(Graph *g, const char *name, ValueId gate, ValueId up);
+ValueId graph_gelu_mul(Graph *g, const char *name, ValueId gate, ValueId up);
+ValueId graph_scale(Graph *g, const char *name, ValueId x, float factor);
+ValueId graph_softcap(Graph *g, const char *name, ValueId x, float cap);
 ValueId graph_relu(Graph *g, const char *name, ValueId x);
 ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b);
 ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows);

@@ -136,7 +136,7 @@ int pass_fuse_quantise(Graph *g, Err *e) {
     for (int32_t i = 0; i < r.n_old; i++) {
         Op op = r.old[i];
         if (merged(&op)) continue;
-        if (op.kind == OP_RMSNORM || op.kind == OP_SILU_MUL) {
+        if (op.kind == OP_RMSNORM || op.kind == OP_SILU_MUL || op.kind == OP_GELU_MUL) {
             Op *reader = only_reader(&r, op.out[0]);
             if (reader && reader->kind == OP_QUANTISE) {
                 op.out[0] = reader->out[0];

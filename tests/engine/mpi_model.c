@@ -146,6 +146,46 @@ static void test_bf16_wire(void) {
     remove_model(path);
 }
 
+/* A model whose layers add nothing, so that its results are those of the embedding alone: rows of the embedding never
+ * pass a lossy wire, and what is zero stays zero. */
+static void embedding_only(SheafSession *s, void *arg) {
+    Record *r = arg;
+    int32_t ids[40];
+    some_ids(ids, 40, r->vocab, 17);
+    feed_range(s, 0, ids, 0, 40, 16, r);
+}
+
+static void test_embedding_is_exact(void) {
+    char path[64];
+    shared_model(path, &shapes[0]);
+    if (rank() == 0) { /* the two matrices that write into the residual stream */
+        Gguf *g;
+        Err e;
+        FILE *f = fopen(path, "r+b");
+        CU_ASSERT_FATAL(f && !gguf_open(path, &g, &e));
+        for (int i = 0; i < 2 * shapes[0].layers; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%d.%s.weight", i / 2, i % 2 ? "attn_output" : "ffn_down");
+            const GgufTensor *t = gguf_tensor(g, name);
+            CU_ASSERT_FATAL(t && !fseek(f, (long)t->offset, SEEK_SET));
+            for (uint64_t k = 0; k < t->bytes; k++) fputc(0, f);
+        }
+        gguf_close(g);
+        CU_ASSERT(!fclose(f));
+    }
+    CU_ASSERT(!comm_barrier(job, NULL));
+    SheafSessionOptions so = session_options();
+    Record r[2];
+    for (int i = 0; i < 2; i++) {
+        r[i] = record_make(SEQS, CONTEXT, shapes[0].vocab);
+        const SheafRuntimeOptions ro = {.threads = 1, .each_rank_a_host = i, .wire = i ? "bf16" : "f32"};
+        with_session(&ro, path, &so, embedding_only, &r[i]);
+    }
+    same_bits(&r[0], 0, &r[1], 0, 0, 40, "bf16 between hosts");
+    for (int i = 0; i < 2; i++) record_free(&r[i]);
+    remove_model(path);
+}
+
 /* ---- the same bits
  * ----------------------------------------------------------------------------------------------------*/
 
@@ -307,6 +347,7 @@ static void test_same_bits(void) {
 int main(void) {
     static const CU_TestInfo tests[] = {{"against a plain forward pass", test_against_plain},
                                         {"bf16 between hosts", test_bf16_wire},
+                                        {"the embedding is exact on any wire", test_embedding_is_exact},
                                         {"the same bits in every way", test_same_bits},
                                         CU_TEST_INFO_NULL};
     return run_on_ranks("model", tests);

@@ -322,6 +322,18 @@ static void test_bad_runtime(void) {
     }
 }
 
+/* The lowest instruction set that any rank wants is everyone's. */
+static void test_lowest_isa(void) {
+    for (int low = 0; low < comm_size(job); low++) {
+        SheafRuntime *rt;
+        SheafErr e = {""};
+        const SheafRuntimeOptions ro = {.threads = 1, .isa = rank() == low ? "ref" : NULL};
+        CU_ASSERT_FATAL(!sheaf_runtime_open(&ro, &rt, &e));
+        CU_ASSERT_STRING_EQUAL(sheaf_isa(rt), "ref");
+        CU_ASSERT_EQUAL(sheaf_runtime_close(rt, &e), 0);
+    }
+}
+
 /* ---- what a session says of itself
  * ------------------------------------------------------------------------------------*/
 
@@ -372,6 +384,7 @@ int main(void) {
                                         {"steps that are refused", test_refusals},
                                         {"files", test_files},
                                         {"bad options of a runtime", test_bad_runtime},
+                                        {"the lowest instruction set", test_lowest_isa},
                                         {"what a session says of itself", test_info},
                                         CU_TEST_INFO_NULL};
     return run_on_ranks("session", tests);

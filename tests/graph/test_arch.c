@@ -81,7 +81,7 @@ static void test_llama(void) {
     CU_ASSERT_FATAL(a && r && n);
     CU_ASSERT(a->u.attn.heads == 3 && a->u.attn.kv_heads == 1 && a->u.attn.head_dim == 32);
     CU_ASSERT_DOUBLE_EQUAL(a->u.attn.scale, 0.17677669529663687, 1e-8); /* 1 / sqrt(32) */
-    CU_ASSERT(r->u.attn.heads == 1 && r->u.attn.rope_dim == 32 && !r->u.attn.neox);
+    CU_ASSERT(r->u.rope.heads == 1 && r->u.rope.shape.dim == 32 && !r->u.rope.shape.neox);
     CU_ASSERT(n->u.norm.eps == 1e-5f);
     /* every weight lies where the file says */
     int weights = 0;

@@ -61,6 +61,8 @@ static void test_first_error(void) {
     refused(&g, "first", "missing");
 }
 
+static RopeShape rotated(int dim) { return (RopeShape){.dim = dim, .base = 1e4, .scale = 1}; }
+
 /* Every kind with each of its inputs missing. */
 static void test_missing_inputs(void) {
     for (int kind = 0; kind < 13; kind++)
@@ -74,9 +76,9 @@ static void test_missing_inputs(void) {
             case 0: out = graph_embed(&g, "op", v[0], v[1]); break;
             case 1: out = graph_linear(&g, "op", v[0], v[1], -1); break;
             case 2: out = graph_rmsnorm(&g, "op", v[0], v[1], 1e-5f); break;
-            case 3: out = graph_rope_table(&g, "op", v[0], 32, 1e4); break;
-            case 4: out = graph_rope(&g, "op", v[0], v[1], 1, 32, false); break;
-            case 5: out = graph_attention(&g, "op", v[0], v[1], v[2], v[3], 1, 1, 32, 1.0f); break;
+            case 3: out = graph_rope_table(&g, "op", v[0], -1, rotated(32)); break;
+            case 4: out = graph_rope(&g, "op", v[0], v[1], 1, 32, rotated(32)); break;
+            case 5: out = graph_attention(&g, "op", v[0], v[1], v[2], v[3], (AttnShape){1, 1, 32, 1.0f, 0, 0}); break;
             case 6: out = graph_silu_mul(&g, "op", v[0], v[1]); break;
             case 7: out = graph_relu(&g, "op", v[0]); break;
             case 8: out = graph_add(&g, "op", v[0], v[1]); break;
@@ -142,14 +144,15 @@ static void test_heads(void) {
         graph_init(&g);
         ValueId q = tokens(&g, bad[i].q), k = tokens(&g, bad[i].kv), v = tokens(&g, bad[i].kv);
         ValueId state = graph_state(&g, "kv", 1, (int)bad[i].cache);
-        g.output = graph_attention(&g, "attn", q, k, v, state, bad[i].heads, bad[i].kv_heads, bad[i].dim, 1.0f);
+        g.output = graph_attention(&g, "attn", q, k, v, state,
+                                   (AttnShape){bad[i].heads, bad[i].kv_heads, bad[i].dim, 1.0f, 0, 0});
         refused(&g, "attn", bad[i].what);
     }
     Graph g;
     graph_init(&g);
     ValueId positions = graph_input(&g, "positions", QT_I32, 1, (Dim[]){dim_tokens()});
-    ValueId table = graph_rope_table(&g, "table", positions, 64, 1e4);
-    g.output = graph_rope(&g, "rope", tokens(&g, 64), table, 2, 32, false); /* rotates 64 of 32 */
+    ValueId table = graph_rope_table(&g, "table", positions, -1, rotated(64));
+    g.output = graph_rope(&g, "rope", tokens(&g, 64), table, 2, 32, rotated(64)); /* rotates 64 of 32 */
     refused(&g, "rope", "out of range");
 }
 

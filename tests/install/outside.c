@@ -19,7 +19,8 @@ int main(int argc, char **argv) {
     if (sheaf_runtime_open(&options, &rt, &e)) return fail("cannot start", &e);
     printf("libsheaf %s: rank %d of %d, %d thread, %s\n", sheaf_version(), sheaf_rank(rt), sheaf_ranks(rt),
            sheaf_threads(rt), sheaf_isa(rt));
-    if (sheaf_model_open(rt, "/nonexistent/model.gguf", &m, &e) == 0) return fail("opened a file that is not there", &e);
+    if (sheaf_model_open(rt, "/nonexistent/model.gguf", &m, &e) == 0)
+        return fail("opened a file that is not there", &e);
     if (!strstr(e.msg, "/nonexistent/model.gguf")) return fail("the message does not name the file", &e);
     if (argc > 1) {
         int32_t *ids = NULL;

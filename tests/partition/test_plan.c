@@ -238,10 +238,10 @@ static void test_hash_of_attributes(void) {
         switch (change) {
         case 0: break;
         case 1: first_op(&g, OP_RMSNORM)->u.norm.eps = 1e-6f; break;
-        case 2: first_op(&g, OP_ROPE_TABLE)->u.attn.rope_base = 10000; break;
-        case 3: first_op(&g, OP_ROPE)->u.attn.neox = true; break;
+        case 2: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.base = 10000; break;
+        case 3: first_op(&g, OP_ROPE)->u.rope.shape.neox = true; break;
         case 4: first_op(&g, OP_ATTENTION)->u.attn.scale *= 2; break;
-        case 5: first_op(&g, OP_ROPE)->u.attn.rope_dim -= 2; break;
+        case 5: first_op(&g, OP_ROPE)->u.rope.shape.dim -= 2; break;
         case 6: g.value[first_op(&g, OP_LINEAR)->in[1]].offset += 32; break;
         case 7: first_op(&g, OP_LINEAR)->in[2] = first_op(&g, OP_LINEAR)->in[3]; break;
         default: first_op(&g, OP_ADD)->in[0] = first_op(&g, OP_ADD)->in[1]; break;
