@@ -61,8 +61,9 @@ static void divide_heads(Planner *pl, const Op *op) {
     pl->wish[op->in[1]].split = (Shard){SHARD_SPLIT, AXIS_LAST, 1, k};
 }
 
-/* Without groups any index can be a boundary; whole vectors of 16 are faster where there are enough for every rank. */
-static int64_t float_unit(int64_t columns, int n_ranks) { return columns % 16 == 0 && columns >= 16 * n_ranks ? 16 : 1; }
+/* Without groups any index can be a boundary; whole vectors of 16 are faster, where that leaves the ranks' shares within a
+ * quarter of each other. */
+static int64_t float_unit(int64_t columns, int n_ranks) { return columns % 16 == 0 && columns >= 64 * n_ranks ? 16 : 1; }
 
 /* The common unit in which a linear can take its input divided. */
 static int64_t linear_unit(const Graph *g, const Op *op, int n_ranks) {

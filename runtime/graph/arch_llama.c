@@ -16,9 +16,9 @@ int arch_llama(Builder *b, LmShape *s) {
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
+    ValueId x = graph_embed(g, "token_embd", in.ids, emb);                          /* [T][width] */
     ValueId factors = builder_has(b, -1, "rope_freqs.weight") ? builder_weight(b, -1, "rope_freqs.weight", 0, rope.dim / 2) : -1;
     ValueId table = graph_rope_table(g, "rope_table", in.positions, factors, rope); /* [T][rope_dim] */
-    ValueId x = graph_embed(g, "token_embd", in.ids, emb);                          /* [T][width] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
         ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps);       /* [T][width] */

@@ -14,8 +14,8 @@ static int build(Builder *b, LmShape *s, bool head_norms) {
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
-    ValueId table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
     ValueId x = graph_embed(g, "token_embd", in.ids, emb);                     /* [T][width] */
+    ValueId table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
         ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps);  /* [T][width] */

@@ -3,7 +3,8 @@
 The figures are the running values that llama-perplexity (llama.cpp as in llama-cpp-python 0.3.36; -c 512, fp16 KV cache)
 prints for the F32 file, whose weights are those of the Q4_1 file, dequantised: with weights and activations in fp32 it
 is the nearest to exact arithmetic. The Q4_1 file must come to the same within what rounding activations to 16 bits does.
-The Q8_0 file has weights of its own; llama.cpp rounds activations to 8 bits there, hence the larger difference.
+The Q8_0 file has weights of its own; llama.cpp rounds activations to 8 bits there, hence the larger difference, and so
+for the Q4_1 file when Sheaf rounds to 8 bits as llama.cpp does: two roundings of which neither is the other.
 """
 import json
 import math
@@ -17,6 +18,7 @@ import program
 MODELS = pathlib.Path(os.environ.get("SHEAF_MODELS") or pathlib.Path(os.environ["SHEAF_SOURCE"], "models"))
 NAME = "SmolLM2-135M-Instruct-{}.gguf"
 F32 = [12.5619, 21.2807, 22.2074, 22.1066]
+Q4_1 = [12.6138, 21.3795, 22.2525, 22.1792]
 Q8_0 = [12.4583, 21.1820, 22.1765, 22.1382]
 
 
@@ -45,7 +47,7 @@ class AgainstLlamaCpp(unittest.TestCase):
             self.compare("Q4_1", F32, 5e-4, ranks=ranks)
 
     def test_q4_1_with_8_bit_activations(self):
-        self.compare("Q4_1", F32, 0.01, "--act", "int8", ranks=2)
+        self.compare("Q4_1", Q4_1, 0.01, "--act", "int8", ranks=2)
 
     def test_q8_0(self):
         self.compare("Q8_0", Q8_0, 0.01)
