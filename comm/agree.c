@@ -90,7 +90,7 @@ static int tell(Comm *c, int lowest, const Err *mine, Err *out, Err *e) {
     return comm_raw_allgather(c, mine->msg, c->sizes, out->msg, e);
 }
 
-int comm_agree(Comm *c, bool failed, const Err *mine, Err *e) {
+int(comm_agree)(Comm *c, bool failed, const Err *mine, Err *e) {
     Err own = {0}, told;
     if (failed) snprintf(own.msg, sizeof own.msg, "%s", mine ? mine->msg : "failed");
     if (c->size == 1) return failed ? err_set(e, "%s", own.msg) : 0;

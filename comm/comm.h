@@ -50,6 +50,12 @@ int comm_barrier(Comm *c, Err *e);
  * every rank, with the message of the lowest failing rank in *e on all ("rank 2 on host b: ..."; just the message in a
  * job of 1 rank, or when all ranks failed with the same words). */
 int comm_agree(Comm *c, bool failed, const Err *mine, Err *e);
+/* A rank that failed itself gets -1 whatever the others say: written out so that compilers and analysers see it too. */
+static inline int comm_agree_seen(Comm *c, bool failed, const Err *mine, Err *e) {
+    int status = comm_agree(c, failed, mine, e);
+    return failed ? -1 : status;
+}
+#define comm_agree(c, failed, mine, e) comm_agree_seen(c, failed, mine, e)
 /* All ranks must pass the same value; -1 on all with `what` and the ranks that differ from rank 0. */
 int comm_same(Comm *c, uint64_t value, const char *what, Err *e);
 /* The minimum over ranks of an integer. */

@@ -1,7 +1,7 @@
-/* AVX2's integer matmul by 16-bit words: for 8-bit weights, whose products with bytes do not fit VPMADDUBSW, and for
- * 16-bit activations, whose two planes are joined into one word here. VPMADDWD multiplies words and adds pairs into
- * int32: exact, as 32 products of at most 255 * 16,256 are below 2^31. Weights stay unsigned; the zero point comes off
- * by the sum of the activation codes.
+/* AVX2's integer matmul by 16-bit words: for weights with codes above 63, whose products with bytes do not fit
+ * VPMADDUBSW, and for 16-bit activations, whose two planes are joined into one word here. VPMADDWD multiplies words and
+ * adds pairs into int32: exact, as 32 products of at most 255 * 16,256 are below 2^31. Weights stay unsigned; the zero
+ * point comes off by the sum of the activation codes.
  *
  * Four bytes of a lane, k = 4i .. 4i+3, become two words twice: the even ones (k, k+2) and the odd ones (k+1, k+3),
  * which takes a mask or a shift; activations are put into the same order, so that step 2i is even and step 2i + 1 odd.
@@ -41,48 +41,57 @@ LANES_INLINE __m256i broadcast_step(const EntryWords *a, int step) {
 
 /* ---- weights ---- */
 
-/* The words of 8 columns that come from the 32 bytes at row i of a group's codes, for steps 2i (4-bit: 4i) and on. */
-LANES_INLINE void widen_row(const Format f, __m256i bytes, __m256i w[4]) {
-    if (f.codes == Q8_CODES) {
-        w[0] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
-        w[1] = _mm256_srli_epi16(bytes, 8);
-        return;
-    }
-    const __m256i low = _mm256_set1_epi16(15);
-    w[0] = _mm256_and_si256(bytes, low);
-    w[1] = _mm256_and_si256(_mm256_srli_epi16(bytes, 8), low);
-    w[2] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
-    w[3] = _mm256_srli_epi16(bytes, 12);
-}
+/* Words of steps 2v and 2v + 1 from the codes of vector v. */
+LANES_INLINE __m256i even_words(__m256i codes) { return _mm256_and_si256(codes, _mm256_set1_epi16(0xff)); }
+LANES_INLINE __m256i odd_words(__m256i codes) { return _mm256_srli_epi16(codes, 8); }
 
 /* ---- one row ---- */
 
-LANES_INLINE Vec stream_panel(const Format f, const int planes, const uint8_t *panel, int64_t n_groups,
-                              const ActBlock *b) {
-    const int per_row = f.codes == Q8_CODES ? 2 : 4; /* steps in 64 bytes */
-    Vec acc = v_zero();
-    for (int64_t g = 0; g < n_groups; g++, panel += f.bytes) {
-        EntryWords a;
-        __m256i lo = _mm256_setzero_si256(), hi = lo;
-        prefetch_group(f, panel);
-        widen_entry(planes, b->codes + g * planes * GROUP, &a);
+/* One group of one panel to entry i of the block. */
+LANES_INLINE Vec add_entry(const PanelFormat f, const int planes, const uint8_t *group, const Header header[2],
+                           const ActBlock *b, int64_t i, Vec acc) {
+    const int n = WORDS / f.halves;
+    __m256i lo[WORDS], hi[WORDS];
+    __m256 t0 = _mm256_setzero_ps(), t1 = t0;
+    EntryWords a;
+    widen_entry(planes, b->codes + i * planes * GROUP, &a);
+    load_codes(f, group, 0, lo);
+    load_codes(f, group, 1, hi);
+    GroupScales s0 = load_scales(f, &header[0], group + code_bytes(f), 0);
+    GroupScales s1 = load_scales(f, &header[1], group + code_bytes(f), 1);
+#pragma GCC unroll 2
+    for (int h = 0; h < f.halves; h++) {
+        __m256i dot0 = _mm256_setzero_si256(), dot1 = dot0;
 #pragma GCC unroll 8
-        for (int i = 0; i < f.codes / 64; i++) {
-            __m256i w0[4], w1[4];
-            widen_row(f, load_256(panel + 64 * i), w0);
-            widen_row(f, load_256(panel + 64 * i + 32), w1);
-#pragma GCC unroll 4
-            for (int s = 0; s < per_row; s++) {
-                __m256i x = broadcast_step(&a, i * per_row + s);
-                lo = _mm256_add_epi32(lo, _mm256_madd_epi16(w0[s], x));
-                hi = _mm256_add_epi32(hi, _mm256_madd_epi16(w1[s], x));
-                PIN(lo);
-                PIN(hi);
-            }
+        for (int v = h * n; v < (h + 1) * n; v++) {
+            __m256i even = broadcast_step(&a, 2 * v), odd = broadcast_step(&a, 2 * v + 1);
+            dot0 = _mm256_add_epi32(dot0, _mm256_madd_epi16(even_words(lo[v]), even));
+            dot1 = _mm256_add_epi32(dot1, _mm256_madd_epi16(even_words(hi[v]), even));
+            PIN(dot0);
+            PIN(dot1);
+            dot0 = _mm256_add_epi32(dot0, _mm256_madd_epi16(odd_words(lo[v]), odd));
+            dot1 = _mm256_add_epi32(dot1, _mm256_madd_epi16(odd_words(hi[v]), odd));
+            PIN(dot0);
+            PIN(dot1);
         }
-        HalfScales s0 = load_scales(f, panel, 0), s1 = load_scales(f, panel, 1);
-        acc.lo = add_dot(f, &s0, b, g, lo, acc.lo);
-        acc.hi = add_dot(f, &s1, b, g, hi, acc.hi);
+        t0 = add_dot(f, &s0, b, i, h, dot0, t0);
+        t1 = add_dot(f, &s1, b, i, h, dot1, t1);
+    }
+    return v_pair(add_group(f, &s0, b, i, t0, acc.lo), add_group(f, &s1, b, i, t1, acc.hi));
+}
+
+LANES_INLINE Vec stream_panel(const PanelFormat f, const int planes, const PackedWeights *w, const uint8_t *panel,
+                              const ActBlock *b) {
+    Vec acc = v_zero();
+    int64_t n_groups = w->k / GROUP;
+    for (int64_t g = 0; g < n_groups;) {
+        int64_t end = header_end(f, w->skip, g, n_groups);
+        Header header[2] = {load_header(f, panel, 0), load_header(f, panel, 1)};
+        panel += header_bytes(f);
+        for (; g < end; g++, panel += group_bytes(f)) {
+            prefetch_group(f, panel);
+            acc = add_entry(f, planes, panel, header, b, g, acc);
+        }
     }
     return acc;
 }
@@ -92,79 +101,98 @@ LANES_INLINE Vec stream_panel(const Format f, const int planes, const uint8_t *p
 /* What one pass over a block keeps in L1 (25 KB): sums, and the words of one group. */
 typedef struct Pass {
     _Alignas(64) float acc[PASS_PANELS][ACT_ROWS][PANEL];
-    _Alignas(64) __m256i weights[STEPS][2]; /* [step][half], 8 columns each */
+    _Alignas(64) __m256i weights[STEPS][2]; /* [step][side], 8 columns each */
+    GroupScales scales[2];                  /* [side] */
     EntryWords entries[ACT_ROWS];
 } Pass;
 
-LANES_INLINE void widen_group(const Format f, const uint8_t *codes, __m256i out[STEPS][2]) {
-    const int per_row = f.codes == Q8_CODES ? 2 : 4;
-    for (int i = 0; i < f.codes / 64; i++)
+LANES_INLINE void widen_group(const PanelFormat f, const uint8_t *group, Pass *t, const Header header[2]) {
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            __m256i w[4];
-            widen_row(f, load_256(codes + 64 * i + 32 * half), w);
-#pragma GCC unroll 4
-            for (int s = 0; s < per_row; s++) _mm256_store_si256(&out[i * per_row + s][half], w[s]);
+    for (int side = 0; side < 2; side++) {
+        __m256i w[WORDS];
+        load_codes(f, group, side, w);
+#pragma GCC unroll 8
+        for (int v = 0; v < WORDS; v++) {
+            _mm256_store_si256(&t->weights[2 * v][side], even_words(w[v]));
+            _mm256_store_si256(&t->weights[2 * v + 1][side], odd_words(w[v]));
         }
+        t->scales[side] = load_scales(f, &header[side], group + code_bytes(f), side);
+    }
 }
 
 /* `rows` rows (a constant) from r of one panel's sums; entries of the group start at `first`. */
-LANES_INLINE void add_rows(const Format f, const int rows, Pass *t, int panel, int64_t r, const HalfScales s[2],
-                           const ActBlock *b, int64_t first) {
-    __m256i dot[FEW][2];
+LANES_INLINE void add_rows(const PanelFormat f, const int rows, Pass *t, int panel, int64_t r, const ActBlock *b,
+                           int64_t first) {
+    const int n = STEPS / f.halves;
+    __m256 sum[FEW][2];
+#pragma GCC unroll 2
+    for (int h = 0; h < f.halves; h++) {
+        __m256i dot[FEW][2];
 #pragma GCC unroll 4
-    for (int i = 0; i < rows; i++) dot[i][0] = dot[i][1] = _mm256_setzero_si256();
+        for (int i = 0; i < rows; i++) dot[i][0] = dot[i][1] = _mm256_setzero_si256();
 #pragma GCC unroll 16
-    for (int step = 0; step < STEPS; step++) {
-        __m256i w0 = _mm256_load_si256(&t->weights[step][0]), w1 = _mm256_load_si256(&t->weights[step][1]);
-        PIN(w0);
-        PIN(w1);
+        for (int step = h * n; step < (h + 1) * n; step++) {
+            __m256i w0 = _mm256_load_si256(&t->weights[step][0]), w1 = _mm256_load_si256(&t->weights[step][1]);
+            PIN(w0);
+            PIN(w1);
 #pragma GCC unroll 4
-        for (int i = 0; i < rows; i++) {
-            __m256i x = broadcast_step(&t->entries[r + i], step);
-            dot[i][0] = _mm256_add_epi32(dot[i][0], _mm256_madd_epi16(w0, x));
-            dot[i][1] = _mm256_add_epi32(dot[i][1], _mm256_madd_epi16(w1, x));
-            PIN(dot[i][0]);
-            PIN(dot[i][1]);
+            for (int i = 0; i < rows; i++) {
+                __m256i x = broadcast_step(&t->entries[r + i], step);
+                dot[i][0] = _mm256_add_epi32(dot[i][0], _mm256_madd_epi16(w0, x));
+                dot[i][1] = _mm256_add_epi32(dot[i][1], _mm256_madd_epi16(w1, x));
+                PIN(dot[i][0]);
+                PIN(dot[i][1]);
+            }
         }
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+            for (int side = 0; side < 2; side++)
+                sum[i][side] = add_dot(f, &t->scales[side], b, first + r + i, h, dot[i][side], sum[i][side]);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            float *acc = t->acc[panel][r + i] + HALF * half;
-            _mm256_store_ps(acc, add_dot(f, &s[half], b, first + r + i, dot[i][half], _mm256_load_ps(acc)));
+        for (int side = 0; side < 2; side++) {
+            float *acc = t->acc[panel][r + i] + SIDE * side;
+            _mm256_store_ps(acc, add_group(f, &t->scales[side], b, first + r + i, sum[i][side], _mm256_load_ps(acc)));
         }
 }
 
-LANES_INLINE void pass_panels(const Format f, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
+/* Group g of one panel, at `group`, under the scales of `header`, for all rows. */
+LANES_INLINE void pass_group(const PanelFormat f, const uint8_t *header, const uint8_t *group, int panel,
+                             const ActBlock *b, int64_t first, Pass *t) {
+    int64_t r = 0;
+    Header h[2] = {load_header(f, header, 0), load_header(f, header, 1)};
+    prefetch_group(f, group);
+    widen_group(f, group, t, h);
+    for (; r + FEW <= b->rows; r += FEW) add_rows(f, FEW, t, panel, r, b, first);
+    for (; r + 2 <= b->rows; r += 2) add_rows(f, 2, t, panel, r, b, first);
+    if (r < b->rows) add_rows(f, 1, t, panel, r, b, first);
+}
+
+LANES_INLINE void pass_panels(const PanelFormat f, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
                               int panels, Pass *t) {
-    const uint8_t *group = j->w->data + (size_t)panel0 * j->stride;
+    const uint8_t *panel = j->w->data + (size_t)panel0 * j->stride;
     memset(t->acc, 0, (size_t)panels * sizeof t->acc[0]);
-    for (int64_t g = 0; g < j->n_groups; g++, group += f.bytes) {
+    for (int64_t g = 0; g < j->w->k / GROUP; g++) {
+        size_t header = header_at(f, j->w->skip, g), group = group_at(f, j->w->skip, g);
         int64_t first = g * b->rows;
         for (int64_t r = 0; r < b->rows; r++)
             widen_entry(planes, b->codes + (first + r) * planes * GROUP, &t->entries[r]);
-        for (int p = 0; p < panels; p++) {
-            const uint8_t *w = group + (size_t)p * j->stride;
-            HalfScales s[2] = {load_scales(f, w, 0), load_scales(f, w, 1)};
-            int64_t r = 0;
-            prefetch_group(f, w);
-            widen_group(f, w, t->weights);
-            for (; r + FEW <= b->rows; r += FEW) add_rows(f, FEW, t, p, r, s, b, first);
-            for (; r + 2 <= b->rows; r += 2) add_rows(f, 2, t, p, r, s, b, first);
-            if (r < b->rows) add_rows(f, 1, t, p, r, s, b, first);
-        }
+        for (int p = 0; p < panels; p++)
+            pass_group(f, panel + (size_t)p * j->stride + header, panel + (size_t)p * j->stride + group, p, b, first,
+                       t);
     }
 }
 
-LANES_INLINE void block_panels(const Format f, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
+LANES_INLINE void block_panels(const PanelFormat f, const int planes, const Job *j, const ActBlock *b, int64_t panel0,
                                int64_t panel1) {
     Pass t;
     if (b->rows == 1) {
         for (int64_t p = panel0; p < panel1; p++)
-            finish(stream_panel(f, planes, j->w->data + (size_t)p * j->stride, j->n_groups, b), b->row0, p * PANEL,
-                   j->w->n, j->y, j->ldy, j->ep);
+            finish(stream_panel(f, planes, j->w, j->w->data + (size_t)p * j->stride, b), b->row0, p * PANEL, j->w->n,
+                   j->y, j->ldy, j->ep);
         return;
     }
     for (int64_t p0 = panel0; p0 < panel1; p0 += PASS_PANELS) {
@@ -176,11 +204,13 @@ LANES_INLINE void block_panels(const Format f, const int planes, const Job *j, c
     }
 }
 
-#define BLOCK_FN(F, PLANES)                                                                                            \
-    void avx2_words_##F##_##PLANES(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                  \
-        block_panels(F, PLANES, j, b, panel0, panel1);                                                                 \
+#define WORDS_1_FN(TYPE)                                                                                               \
+    void WORDS_1(TYPE)(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                              \
+        block_panels(panel_formats[QT_##TYPE], 1, j, b, panel0, panel1);                                               \
     }
-BLOCK_FN(q4_0, 2)
-BLOCK_FN(q4_1, 2)
-BLOCK_FN(q8_0, 1)
-BLOCK_FN(q8_0, 2)
+#define WORDS_2_FN(TYPE)                                                                                               \
+    void WORDS_2(TYPE)(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1) {                              \
+        block_panels(panel_formats[QT_##TYPE], 2, j, b, panel0, panel1);                                               \
+    }
+WIDE_TYPES(WORDS_1_FN)
+PANEL_TYPES(WORDS_2_FN)

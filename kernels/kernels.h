@@ -21,33 +21,56 @@ enum {
 };
 
 /* ---- weights ------------------------------------------------------------------------------------------------------
- * W[n][k] in panels of 16 rows (columns of the output). A panel is contiguous:
- *   Q4_0, Q4_1: for each group g of 32 along k: 256 bytes of codes, then 16 fp16 scales (32 bytes), then for Q4_1 16
- *     fp16 minima (32 bytes). Codes: [4][16][4] bytes; byte [i][c][j] holds k = 32g + 8i + j in the low nibble and
- *     k = 32g + 8i + 4 + j in the high one, of column c.
- *   Q8_0: for each group: 512 bytes [8][16][4]: byte [i][c][j] = code + 128 (unsigned), k = 32g + 4i + j; then 16 fp16
- *     scales.
- *   F32, F16, BF16: [k][16] values.
- * Columns past n in the last panel hold zero scales and codes (values). Bytes per weight equal the file's. */
+ * W[n][k] in panels of 16 rows (columns of the output). A panel is contiguous; columns past n in the last one hold zero
+ * scales and codes (values). F32, F16, BF16: [k][16] values. Quantised types: one group after the other, of 32 values
+ * along k times 16 columns, each its codes and then its scales.
+ *
+ * Codes are stored unsigned (Q8_0: code + 128), bits apart by place. Value 4v + j of column c, 0 <= v < 8, 0 <= j < 4,
+ * has
+ *   its low four bits (4, 5 and 6 bits) in byte [v / 2][c][j] of 256: low nibble for even v, high for odd;
+ *   two bits (6 bits: the high two; 2 and 3 bits: the low two) in byte [v / 4][c][j] of 128, from bit 2 * (v % 4) up;
+ *   its high bit (5 and 3 bits) in byte [c][j] of 64, bit v;
+ *   all eight (8 bits) in byte [v][c][j] of 512;
+ * in this order.
+ *
+ * Scales of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL: 16 fp16 scales, then the 16 fp16 minima of Q4_1 and Q5_1. Of types
+ * with super-blocks: bytes [h][16], h the half of the group (with a scale for every 16 values: Q2_K, Q3_K, Q6_K) or
+ * only 0; then, with minima, the minima likewise; Q2_K: one byte for both, the scale in its low nibble. Before the
+ * first group of a panel, and before each that starts a super-block of the file, stands a header: the 16 fp16 scales d
+ * of the super-block, then with minima the 16 fp16 dmin.
+ *
+ * Bytes in memory: those of the file for F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q2_K and Q6_K; Q4_K
+ * 1.028, Q5_K 1.023, Q3_K 1.036, IQ4_XS 1.015 of them (scales of 6 bits take 8), and one more header where a range of
+ * columns cuts a super-block. */
 typedef struct PackedWeights {
     QType type;
-    int64_t n, k;        /* k is a multiple of the type's block */
+    int64_t n, k;        /* k is a multiple of packed_unit */
     const uint8_t *data; /* [ceil(n/16)] panels of packed_panel_bytes; 64-byte aligned; not owned */
+    int skip;            /* values between the start of the first column's super-block and that column; else 0 */
 } PackedWeights;
 
+enum { SUPER_BLOCK = 256 };
+
 static inline int64_t packed_panels(int64_t n) { return (n + PANEL - 1) / PANEL; }
-/* Bytes of one panel for k columns, or false on overflow or a type that these kernels do not run (QTypeInfo.packed). */
-bool packed_panel_bytes(QType t, int64_t k, size_t *out);
-/* Packs one panel from up to 16 rows as they stand in a file. rows[i] points at the blocks of row i (k values, already
- * cut to the wanted column range, which starts and ends on a block); n_rows <= 16. `panel`: packed_panel_bytes. */
-void pack_panel(QType t, int64_t k, const void *const *rows, int n_rows, uint8_t *panel);
+/* A range of columns of the file can be packed if it starts and ends on multiples of this: 32, or 1 for types that are
+ * not quantised. */
+static inline int packed_unit(QType t) { return qtype_info(t)->quantised ? ACT_GROUP : 1; }
+/* PackedWeights.skip of a range that starts at column k0. */
+static inline int packed_skip(QType t, int64_t k0) { return (int)(k0 % qtype_info(t)->block); }
+/* Bytes of one panel for k columns, or false on overflow, a type that is no weight, or k or skip no packed_unit. */
+bool packed_panel_bytes(QType t, int skip, int64_t k, size_t *out);
+/* Bytes in memory for each byte of a weight in the file, where no super-block is cut. */
+double packed_growth(QType t);
+/* Packs one panel from up to 16 rows as they stand in a file. rows[i] points at the block of row i that holds column
+ * `skip`, the first of k; n_rows <= 16. `panel`: packed_panel_bytes. */
+void pack_panel(QType t, int skip, int64_t k, const void *const *rows, int n_rows, uint8_t *panel);
 /* Row n of the matrix back as k fp32 values, equal to qtype_dequantise of the file's row. */
 void unpack_row(const PackedWeights *w, int64_t n, float *out);
 
 /* ---- quantised activations ----------------------------------------------------------------------------------------
  * m rows of k values, k a multiple of 32. Per row and group of 32: amax = max |x|; scale = amax / 127;
  * code = rint(x * (127 / amax)) (ties to even), so in [-127, 127], or 0 when 127 / amax is infinite (amax below
- * 3.8e-37); sum = sum of the codes; scaled_sum = scale * (float)sum. A row with a non-finite value: scale NaN, codes 0,
+ * 3.8e-37); sum = sum of the codes, half_sum = of the first 16. A row with a non-finite value: scale NaN, codes 0,
  * for the groups that hold one.
  *
  * With two planes a code has 16 bits: scale = amax / 16256, code = rint(x * (16256 / amax)) = 128 * high + low, high =
@@ -61,8 +84,8 @@ typedef struct ActQ {
     int planes;        /* 1: QT_A8, 2: QT_A16 */
     int8_t *codes;     /* [m][k][planes], in the order above */
     float *scale;      /* [m][k/32] */
-    float *scaled_sum; /* [m][k/32] */
     int32_t *sum;      /* [m][k/32] */
+    int32_t *half_sum; /* [m][k/32] */
 } ActQ;
 
 /* Bytes of memory for an ActQ of m rows and k columns (64-byte aligned parts), and the struct laid over that memory. */
@@ -108,8 +131,8 @@ typedef struct AttnRun {
     const uint8_t *blocks; /* the layer's cache: block i at blocks + i * kv_block_bytes */
     const int32_t *table;  /* the sequence's blocks */
     int64_t pos0, n_rows;  /* n_rows <= ATTN_ROWS */
-    int64_t window;         /* positions a query sees, itself included; 0: all before it */
-    float softcap;          /* 0: none */
+    int64_t window;        /* positions a query sees, itself included; 0: all before it */
+    float softcap;         /* 0: none */
 } AttnRun;
 enum { ATTN_ROWS = 16 };
 
@@ -122,10 +145,16 @@ typedef struct Kernels {
     /* One row: s = lane sum of fmaf(x, x, .); r = 1 / sqrtf(s / n + eps); y = (x * r) * w. y may be x. */
     void (*rmsnorm)(const float *x, const float *w, float eps, int64_t n, float *y);
 
-    /* y[r][c] = sum over groups g in order, from 0, for quantised weight types (QTypeInfo.quantised):
-     *   acc = fmaf((float)(dot(codes_w, codes_a) - zero_point * sum_a), d_w * d_a, acc);
-     *   with a minimum, then: acc = fmaf(min_w, scaled_sum_a, acc)
-     * then the epilogue. Row blocks of 64 [block0, block1) of `a`, panels [panel0, panel1). y: row r at y + r*ldy;
+    /* For quantised weight types, y[r][c] = sum over groups g of 32 in order, from 0, of a group's
+     *   t = (float)dot[0] * d_w[0], dot the exact integer sum of v_w * code_a, v_w = code - zero_point, or
+     *     codebook[code];
+     *   where the weights have a scale for each half of 16: dot[0] is of the first half,
+     *     and then t = fmaf((float)dot[1], d_w[1], t);
+     *   with minima, then for each half (or the whole) h: t = fmaf(min_w[h], (float)sum_a[h], t);
+     *   acc = fmaf(t, d_a, acc);
+     * then the epilogue. d_w: the file's fp16 scale, or under super-blocks d * (float)scale; min_w: the fp16 minimum,
+     * or
+     * -(dmin * (float)min). Row blocks of 64 [block0, block1) of `a`, panels [panel0, panel1). y: row r at y + r*ldy;
      * only columns < w->n are written. */
     void (*matmul_q)(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
                      int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);

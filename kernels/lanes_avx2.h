@@ -147,9 +147,9 @@ LANES_INLINE uint32_t v_max_abs_bits(Vec a, Vec b) {
     z = _mm_max_epi32(z, _mm_shuffle_epi32(z, 0x4e));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(z, _mm_shuffle_epi32(z, 0xb1)));
 }
-/* Stores rint of both as 32 codes (each within int8) and returns their sum. */
+/* rint of two vectors: 32 codes, each within int8. */
 typedef struct Codes {
-    __m256i v[4]; /* 32 codes */
+    __m256i v[4];
 } Codes;
 LANES_INLINE Codes v_round_codes(Vec a, Vec b) {
     return (Codes){
@@ -160,19 +160,24 @@ LANES_INLINE void v_store_bytes(int8_t *p, const Codes *c) {
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* undo the halves */
     _mm256_storeu_si256((void *)p, bytes);
 }
-LANES_INLINE int32_t v_sum_codes(const Codes *c) {
-    __m256i s = _mm256_add_epi32(_mm256_add_epi32(c->v[0], c->v[1]), _mm256_add_epi32(c->v[2], c->v[3]));
+LANES_INLINE int32_t v_sum_16(__m256i a, __m256i b) {
+    __m256i s = _mm256_add_epi32(a, b);
     __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
 }
-LANES_INLINE int32_t v_store_codes(int8_t *p, Vec a, Vec b) {
+LANES_INLINE void v_sum_codes(const Codes *c, int32_t sum[2]) {
+    sum[0] = v_sum_16(c->v[0], c->v[1]);
+    sum[1] = v_sum_16(c->v[2], c->v[3]);
+}
+/* Stores them; sum: of the codes of each. */
+LANES_INLINE void v_store_codes(int8_t *p, Vec a, Vec b, int32_t sum[2]) {
     Codes c = v_round_codes(a, b);
     v_store_bytes(p, &c);
-    return v_sum_codes(&c);
+    v_sum_codes(&c, sum);
 }
 /* The same as two planes of 32: code = 128 * high + low. */
-LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
+LANES_INLINE void v_store_planes(int8_t *p, Vec a, Vec b, int32_t sum[2]) {
     Codes c = v_round_codes(a, b), high, low;
     for (int i = 0; i < 4; i++) {
         high.v[i] = _mm256_srai_epi32(_mm256_add_epi32(c.v[i], _mm256_set1_epi32(64)), 7);
@@ -180,7 +185,7 @@ LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
     }
     v_store_bytes(p, &high);
     v_store_bytes(p + 32, &low);
-    return v_sum_codes(&c);
+    v_sum_codes(&c, sum);
 }
 
 /* ---- pairs of lanes (2i, 2i + 1) ---- */

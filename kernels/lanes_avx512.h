@@ -90,15 +90,16 @@ LANES_INLINE uint32_t v_max_abs_bits(Vec a, Vec b) {
     __m512i y = _mm512_and_si512(_mm512_castps_si512(b), magnitude);
     return (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(x, y));
 }
-/* Stores rint of both as 32 codes (each within int8) and returns their sum. */
-LANES_INLINE int32_t v_store_codes(int8_t *p, Vec a, Vec b) {
+/* Stores rint of both as 32 codes (each within int8); sum: of the codes of each. */
+LANES_INLINE void v_store_codes(int8_t *p, Vec a, Vec b, int32_t sum[2]) {
     __m512i x = _mm512_cvtps_epi32(a), y = _mm512_cvtps_epi32(b);
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(x));
     _mm_storeu_si128((void *)(p + 16), _mm512_cvtepi32_epi8(y));
-    return _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
+    sum[0] = _mm512_reduce_add_epi32(x);
+    sum[1] = _mm512_reduce_add_epi32(y);
 }
 /* The same as two planes of 32: code = 128 * high + low. */
-LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
+LANES_INLINE void v_store_planes(int8_t *p, Vec a, Vec b, int32_t sum[2]) {
     const __m512i half = _mm512_set1_epi32(64);
     __m512i x = _mm512_cvtps_epi32(a), y = _mm512_cvtps_epi32(b);
     __m512i xh = _mm512_srai_epi32(_mm512_add_epi32(x, half), 7), yh = _mm512_srai_epi32(_mm512_add_epi32(y, half), 7);
@@ -106,7 +107,8 @@ LANES_INLINE int32_t v_store_planes(int8_t *p, Vec a, Vec b) {
     _mm_storeu_si128((void *)(p + 16), _mm512_cvtepi32_epi8(yh));
     _mm_storeu_si128((void *)(p + 32), _mm512_cvtepi32_epi8(_mm512_sub_epi32(x, _mm512_slli_epi32(xh, 7))));
     _mm_storeu_si128((void *)(p + 48), _mm512_cvtepi32_epi8(_mm512_sub_epi32(y, _mm512_slli_epi32(yh, 7))));
-    return _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
+    sum[0] = _mm512_reduce_add_epi32(x);
+    sum[1] = _mm512_reduce_add_epi32(y);
 }
 
 /* ---- pairs of lanes (2i, 2i + 1) ---- */

@@ -1,30 +1,24 @@
-/* The two halves of AVX2's integer matmul: by bytes (avx2_matmul.c) and by 16-bit words (avx2_words.c). */
+/* The two halves of AVX2's integer matmul: by bytes (avx2_matmul.c) and by 16-bit words (avx2_words.c).
+ *
+ * A panel has two sides of 8 columns: rows of 64 bytes in its layout are 32 bytes for each side. */
 #pragma once
 
 #include "kernels/lanes_avx2.h"
 
 #include "kernels/lanes_epilogue.inc"
+#include "kernels/panel.h"
 
-enum { GROUP = ACT_GROUP, Q4_CODES = GROUP / 2 * PANEL, Q8_CODES = GROUP * PANEL, HALF = PANEL / 2 };
+enum { GROUP = ACT_GROUP, WORDS = GROUP / 4, SIDE = PANEL / 2 };
 
 /* How far ahead of use weights are asked for, in bytes: 0.94 of a plain read with one row, 0.83 with 3072 (Zen 5). */
 enum { AHEAD = 6144 };
 
-/* What a weight type means for these loops; a constant wherever it is used. */
-typedef struct Format {
-    int codes;      /* bytes of codes in a group of a panel */
-    int bytes;      /* and with the scales */
-    int zero_point; /* of the unsigned codes */
-    bool has_min;
-} Format;
-
-static const Format q4_0 __attribute__((unused)) = {Q4_CODES, Q4_CODES + 32, 8, false};
-static const Format q4_1 __attribute__((unused)) = {Q4_CODES, Q4_CODES + 64, 0, true};
-static const Format q8_0 __attribute__((unused)) = {Q8_CODES, Q8_CODES + 32, 128, false};
+/* Types whose codes are below 64, so that products with bytes go through bytes; and the others. */
+#define NARROW_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)
+#define WIDE_TYPES(X)   X(Q8_0) X(IQ4_NL) X(IQ4_XS)
 
 typedef struct Job {
     const PackedWeights *w;
-    int64_t n_groups;
     size_t stride; /* bytes of a panel */
     float *y;
     int64_t ldy;
@@ -34,14 +28,20 @@ typedef struct Job {
 /* Panels [panel0, panel1) times one block of rows. */
 typedef void BlockFn(const Job *j, const ActBlock *b, int64_t panel0, int64_t panel1);
 
-BlockFn avx2_words_q4_0_2, avx2_words_q4_1_2, avx2_words_q8_0_1, avx2_words_q8_0_2; /* type, planes */
+/* By words, with one or two planes. */
+#define WORDS_1(TYPE)         avx2_words_##TYPE##_1
+#define WORDS_2(TYPE)         avx2_words_##TYPE##_2
+#define DECLARE_WORDS_1(TYPE) BlockFn WORDS_1(TYPE);
+#define DECLARE_WORDS_2(TYPE) BlockFn WORDS_2(TYPE);
+WIDE_TYPES(DECLARE_WORDS_1)
+PANEL_TYPES(DECLARE_WORDS_2)
 
 LANES_INLINE __m256i load_256(const void *p) { return _mm256_loadu_si256(p); }
 LANES_INLINE __m256 load_halves(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 
-LANES_INLINE void prefetch_group(const Format f, const uint8_t *group) {
+LANES_INLINE void prefetch_group(const PanelFormat f, const uint8_t *group) {
 #pragma GCC unroll 9
-    for (int i = 0; i < f.bytes; i += 64) _mm_prefetch((const char *)group + AHEAD + i, _MM_HINT_T0);
+    for (int i = 0; i < group_bytes(f); i += 64) _mm_prefetch((const char *)group + AHEAD + i, _MM_HINT_T0);
 }
 
 /* Keeps a value in its register at this point: gcc 12 would otherwise load weights again for every row, turn a chain of
@@ -51,22 +51,116 @@ LANES_INLINE void prefetch_group(const Format f, const uint8_t *group) {
 /* Four activation codes (or two 16-bit ones) to every lane. */
 LANES_INLINE __m256i broadcast_codes(const void *p) { return _mm256_castps_si256(_mm256_broadcast_ss(p)); }
 
-/* Scale and minimum of 8 columns. */
-typedef struct HalfScales {
-    __m256 scale, min;
-} HalfScales;
+/* ---- codes ---- */
 
-LANES_INLINE HalfScales load_scales(const Format f, const uint8_t *group, const int half) {
-    const uint8_t *p = group + f.codes + 16 * half;
-    return (HalfScales){load_halves(p), f.has_min ? load_halves(p + 32) : _mm256_setzero_ps()};
+/* Bits [from, from + width) of every byte, moved to start at bit `to`. All constants. */
+LANES_INLINE __m256i move_bits(__m256i x, const int from, const int to, const int width) {
+    if (to > from) x = _mm256_slli_epi16(x, to - from);
+    if (to < from) x = _mm256_srli_epi16(x, from - to);
+    return _mm256_and_si256(x, _mm256_set1_epi8((char)(((1 << width) - 1) << to)));
 }
 
-/* acc with the contribution of a group to entry i of the block: dot products of the unsigned codes. */
-LANES_INLINE __m256 add_dot(const Format f, const HalfScales *s, const ActBlock *b, int64_t i, __m256i dot,
-                            __m256 acc) {
-    if (f.zero_point) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(f.zero_point * b->sum[i]));
-    __m256 scale = _mm256_mul_ps(s->scale, _mm256_broadcast_ss(b->scale + i));
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc);
-    if (f.has_min) acc = _mm256_fmadd_ps(s->min, _mm256_broadcast_ss(b->scaled_sum + i), acc);
-    return acc;
+/* Vector v: the codes of k = 4v .. 4v+3 of the 8 columns of a side, as they are multiplied. */
+LANES_INLINE void load_codes(const PanelFormat f, const uint8_t *group, const int side, __m256i w[WORDS]) {
+    const uint8_t *p = group + 4 * SIDE * side;
+    int done = 0; /* bits */
+    if (f.bits == 8)
+#pragma GCC unroll 8
+        for (int v = 0; v < WORDS; v++) w[v] = load_256(p + 64 * v);
+    if (has_nibbles(f)) {
+#pragma GCC unroll 8
+        for (int v = 0; v < WORDS; v++) w[v] = move_bits(load_256(p + 64 * (v / 2)), 4 * (v % 2), 0, 4);
+        p += NIBBLE_BYTES;
+        done = 4;
+    }
+    if (has_pairs(f)) {
+#pragma GCC unroll 8
+        for (int v = 0; v < WORDS; v++) {
+            __m256i two = move_bits(load_256(p + 64 * (v / 4)), 2 * (v % 4), done, 2);
+            w[v] = done ? _mm256_or_si256(w[v], two) : two;
+        }
+        p += PAIR_BYTES;
+        done += 2;
+    }
+    if (has_single_bits(f)) {
+        __m256i bits = load_256(p);
+#pragma GCC unroll 8
+        for (int v = 0; v < WORDS; v++) w[v] = _mm256_or_si256(w[v], move_bits(bits, v, done, 1));
+    }
+    if (f.codebook) {
+        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_unsigned));
+#pragma GCC unroll 8
+        for (int v = 0; v < WORDS; v++) w[v] = _mm256_shuffle_epi8(table, w[v]);
+    }
+}
+
+/* ---- scales ---- */
+
+/* The fp16 scales of a super-block, of one side; dmin with its sign changed. */
+typedef struct Header {
+    __m256 d, dmin;
+} Header;
+
+LANES_INLINE Header load_header(const PanelFormat f, const uint8_t *p, const int side) {
+    const __m256 zero = _mm256_setzero_ps();
+    if (!f.super) return (Header){zero, zero};
+    p += 2 * SIDE * side;
+    return (Header){load_halves(p),
+                    f.has_min ? _mm256_xor_ps(load_halves(p + 2 * PANEL), _mm256_set1_ps(-0.0f)) : zero};
+}
+
+/* d_w and min_w of one side of a group, for each half along k that has its own. */
+typedef struct GroupScales {
+    __m256 scale[2], min[2];
+} GroupScales;
+
+LANES_INLINE __m256 widen_bytes(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+
+/* The group's scales start at p. */
+LANES_INLINE GroupScales load_scales(const PanelFormat f, const Header *h, const uint8_t *p, const int side) {
+    const __m256 zero = _mm256_setzero_ps();
+    GroupScales s = {{zero, zero}, {zero, zero}};
+    if (!f.super) {
+        s.scale[0] = load_halves(p + 2 * SIDE * side);
+        if (f.has_min) s.min[0] = load_halves(p + 2 * PANEL + 2 * SIDE * side);
+        return s;
+    }
+    p += SIDE * side;
+#pragma GCC unroll 2
+    for (int i = 0; i < f.halves; i++) {
+        __m128i bytes = _mm_loadl_epi64((const void *)(p + PANEL * i)), low = bytes, high = bytes;
+        if (f.nibbles) {
+            low = _mm_and_si128(bytes, _mm_set1_epi8(15));
+            high = _mm_and_si128(_mm_srli_epi16(bytes, 4), _mm_set1_epi8(15));
+        } else if (f.has_min) high = _mm_loadl_epi64((const void *)(p + PANEL * (f.halves + i)));
+        s.scale[i] = _mm256_mul_ps(h->d, widen_bytes(low));
+        if (f.has_min) s.min[i] = _mm256_mul_ps(h->dmin, widen_bytes(high));
+    }
+    return s;
+}
+
+/* ---- what a group adds to entry i of the block ---- */
+
+/* The sum of the activation codes of half h, or of all where there are no halves. */
+LANES_INLINE int32_t half_sum(const PanelFormat f, const ActBlock *b, int64_t i, const int h) {
+    if (f.halves == 1) return b->sum[i];
+    return h == 0 ? b->half_sum[i] : b->sum[i] - b->half_sum[i];
+}
+
+/* t with half h, whose products of unsigned codes are in `dot`. */
+LANES_INLINE __m256 add_dot(const PanelFormat f, const GroupScales *s, const ActBlock *b, int64_t i, const int h,
+                            __m256i dot, __m256 t) {
+    if (f.zero) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(f.zero * half_sum(f, b, i, h)));
+    __m256 x = _mm256_cvtepi32_ps(dot);
+    return h == 0 ? _mm256_mul_ps(x, s->scale[0]) : _mm256_fmadd_ps(x, s->scale[1], t);
+}
+
+/* acc with t, to which the minima come first. */
+LANES_INLINE __m256 add_group(const PanelFormat f, const GroupScales *s, const ActBlock *b, int64_t i, __m256 t,
+                              __m256 acc) {
+    if (f.has_min)
+#pragma GCC unroll 2
+        for (int h = 0; h < f.halves; h++)
+            t = _mm256_fmadd_ps(s->min[h], _mm256_set1_ps((float)half_sum(f, b, i, h)), t);
+    return _mm256_fmadd_ps(t, _mm256_broadcast_ss(b->scale + i), acc);
 }

@@ -61,34 +61,33 @@ static void store_code(int32_t code, int planes, int8_t *codes) {
     if (planes == 2) codes[ACT_GROUP] = (int8_t)(code - high * (1 << HIGH_SHIFT));
 }
 
-static void quantise_group(const float *x, int planes, int8_t *codes, float *scale, float *scaled_sum, int32_t *sum) {
+static void quantise_group(const float *x, ActQ *a, int64_t entry) {
+    int8_t *codes = a->codes + entry * a->planes * ACT_GROUP;
     float amax = 0.0f;
     bool finite = true;
     for (int i = 0; i < ACT_GROUP; i++) {
         finite = finite && isfinite(x[i]);
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
     }
-    float largest = act_max_code(planes), inverse = largest / amax;
+    float largest = act_max_code(a->planes), inverse = largest / amax;
     if (!finite || !isfinite(inverse)) inverse = 0.0f;
-    *sum = 0;
+    int32_t sum[2] = {0}; /* of the halves */
     for (int i = 0; i < ACT_GROUP; i++) {
         int32_t code = inverse == 0.0f ? 0 : (int32_t)lrintf(x[i] * inverse);
-        store_code(code, planes, codes + i);
-        *sum += code;
+        store_code(code, a->planes, codes + i);
+        sum[i / (ACT_GROUP / 2)] += code;
     }
-    *scale = finite ? amax / largest : NAN;
-    *scaled_sum = *scale * (float)*sum;
+    a->scale[entry] = finite ? amax / largest : NAN;
+    a->half_sum[entry] = sum[0];
+    a->sum[entry] = sum[0] + sum[1];
 }
 
 static void quantise(const float *x, int64_t ldx, int64_t row0, int64_t row1, ActQ *a) {
     for (int64_t r = row0; r < row1; r++) {
         ActBlock b = act_block(a, r / ACT_ROWS);
         int64_t first = b.row0 * (a->k / ACT_GROUP) + (r - b.row0);
-        for (int64_t g = 0; g < a->k / ACT_GROUP; g++) {
-            int64_t i = first + g * b.rows;
-            quantise_group(x + r * ldx + g * ACT_GROUP, a->planes, a->codes + i * a->planes * ACT_GROUP, a->scale + i,
-                           a->scaled_sum + i, a->sum + i);
-        }
+        for (int64_t g = 0; g < a->k / ACT_GROUP; g++)
+            quantise_group(x + r * ldx + g * ACT_GROUP, a, first + g * b.rows);
     }
 }
 
@@ -110,9 +109,7 @@ static void gelu_mul(const float *gate, const float *up, int64_t n, float *y) {
     }
 }
 
-static float softcap_of(float x, float cap) {
-    return cap * (1.0f - 2.0f / (kernel_exp(x * (2.0f / cap)) + 1.0f));
-}
+static float softcap_of(float x, float cap) { return cap * (1.0f - 2.0f / (kernel_exp(x * (2.0f / cap)) + 1.0f)); }
 
 static void softcap(const float *x, float cap, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = softcap_of(x[i], cap);
@@ -139,90 +136,6 @@ static void rope(float *x, int n_heads, int head_dim, int rope_dim, bool neox, c
             *p0 = fmaf(x0, c, -(x1 * s));
             *p1 = fmaf(x0, s, x1 * c);
         }
-}
-
-/* ---- matmul ---- */
-
-static float finish(float acc, const Epilogue *ep, int64_t row, int64_t column) {
-    if (ep && ep->bias) acc += ep->bias[column];
-    if (ep && ep->residual) acc += ep->residual[row * ep->ld_residual + column];
-    return acc;
-}
-
-/* Column c of one group of a panel: unsigned codes, scale and minimum; w = scale * (code - zero) + min. */
-typedef struct Group {
-    int codes[ACT_GROUP], zero;
-    float scale, min;
-} Group;
-
-static Group load_group(QType t, const uint8_t *group, int64_t c) {
-    Group out = {.zero = t == QT_Q8_0 ? 128 : qtype_info(t)->zero_point};
-    const uint8_t *scales = group + (t == QT_Q8_0 ? 32 : 16) * PANEL;
-    out.scale = f16_to_f32(load_u16(scales + 2 * c));
-    if (qtype_info(t)->has_min) out.min = f16_to_f32(load_u16(scales + 2 * PANEL + 2 * c));
-    for (int k = 0; k < ACT_GROUP; k++) {
-        if (t == QT_Q8_0) {
-            out.codes[k] = group[64 * (k / 4) + 4 * c + k % 4];
-        } else {
-            uint8_t byte = group[64 * (k / 8) + 4 * c + k % 4];
-            out.codes[k] = k % 8 < 4 ? byte & 15 : byte >> 4;
-        }
-    }
-    return out;
-}
-
-/* One column against one block of rows: acc[r] over all groups. */
-static void column_block(const PackedWeights *w, const uint8_t *panel, int64_t c, const ActBlock *b,
-                         float acc[ACT_ROWS]) {
-    size_t step = (size_t)qtype_info(w->type)->block_bytes * PANEL;
-    bool has_min = qtype_info(w->type)->has_min;
-    memset(acc, 0, ACT_ROWS * sizeof *acc);
-    for (int64_t g = 0; g < w->k / ACT_GROUP; g++) {
-        Group group = load_group(w->type, panel + (size_t)g * step, c);
-        for (int64_t r = 0; r < b->rows; r++) {
-            int64_t i = g * b->rows + r;
-            const int8_t *codes = b->codes + i * b->planes * ACT_GROUP;
-            int32_t dot = 0, low = 0;
-            for (int k = 0; k < ACT_GROUP; k++) dot += group.codes[k] * codes[k];
-            for (int k = 0; k < ACT_GROUP && b->planes == 2; k++) low += group.codes[k] * codes[ACT_GROUP + k];
-            if (b->planes == 2) dot = dot * (1 << HIGH_SHIFT) + low;
-            acc[r] = fmaf((float)(dot - group.zero * b->sum[i]), group.scale * b->scale[i], acc[r]);
-            if (has_min) acc[r] = fmaf(group.min, b->scaled_sum[i], acc[r]);
-        }
-    }
-}
-
-static void matmul_q(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
-                     int64_t panel1, float *y, int64_t ldy, const Epilogue *ep) {
-    float acc[ACT_ROWS];
-    for (int64_t block = block0; block < block1; block++) {
-        ActBlock b = act_block(a, block);
-        for (int64_t n = panel0 * PANEL; n < panel1 * PANEL && n < w->n; n++) {
-            column_block(w, w->data + (size_t)(n / PANEL) * panel_stride(w), n % PANEL, &b, acc);
-            for (int64_t r = 0; r < b.rows; r++) y[(b.row0 + r) * ldy + n] = finish(acc[r], ep, b.row0 + r, n);
-        }
-    }
-}
-
-static float load_weight(QType t, const uint8_t *panel, int64_t i) {
-    if (t == QT_F16) return f16_to_f32(load_u16(panel + 2 * i));
-    if (t == QT_BF16) return bf16_to_f32(load_u16(panel + 2 * i));
-    float f;
-    memcpy(&f, panel + 4 * i, sizeof f);
-    return f;
-}
-
-static void matmul_f(const PackedWeights *w, const float *x, int64_t ldx, int64_t row0, int64_t row1, int64_t panel0,
-                     int64_t panel1, float *y, int64_t ldy, const Epilogue *ep) {
-    for (int64_t n = panel0 * PANEL; n < panel1 * PANEL && n < w->n; n++) {
-        const uint8_t *panel = w->data + (size_t)(n / PANEL) * panel_stride(w);
-        for (int64_t r = row0; r < row1; r++) {
-            float acc = 0.0f;
-            for (int64_t k = 0; k < w->k; k++)
-                acc = fmaf(load_weight(w->type, panel, k * PANEL + n % PANEL), x[r * ldx + k], acc);
-            y[r * ldy + n] = finish(acc, ep, r, n);
-        }
-    }
 }
 
 /* ---- attention ---- */
@@ -343,8 +256,8 @@ static void from_bf16(const uint16_t *x, int64_t n, float *y) {
 const Kernels kernels_ref = {.name = "ref",
                              .quantise = quantise,
                              .rmsnorm = rmsnorm,
-                             .matmul_q = matmul_q,
-                             .matmul_f = matmul_f,
+                             .matmul_q = matmul_q_ref,
+                             .matmul_f = matmul_f_ref,
                              .silu_mul = silu_mul,
                              .gelu_mul = gelu_mul,
                              .softcap = softcap,

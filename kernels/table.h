@@ -7,7 +7,11 @@ extern const Kernels kernels_ref;
 extern const Kernels kernels_avx2;       /* needs AVX2, FMA, F16C */
 extern const Kernels kernels_avx512vnni; /* needs AVX-512 F, BW, DQ, VL, VNNI and those above */
 
-/* Kernels.matmul_q of two tables, in files of their own. */
+/* The matmuls that have files of their own. */
+void matmul_q_ref(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0, int64_t panel1,
+                  float *y, int64_t ldy, const Epilogue *ep);
+void matmul_f_ref(const PackedWeights *w, const float *x, int64_t ldx, int64_t row0, int64_t row1, int64_t panel0,
+                  int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
 void matmul_q_avx2(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
                    int64_t panel1, float *y, int64_t ldy, const Epilogue *ep);
 void matmul_q_avx512vnni(const PackedWeights *w, const ActQ *a, int64_t block0, int64_t block1, int64_t panel0,
@@ -38,8 +42,9 @@ enum { HIGH_SHIFT = 7 };
 
 /* Bytes between two panels of w: packed_panel_bytes of matrices that exist cannot overflow. */
 static inline size_t panel_stride(const PackedWeights *w) {
-    const QTypeInfo *info = qtype_info(w->type);
-    return (size_t)PANEL * (size_t)info->block_bytes * (size_t)(w->k / info->block);
+    size_t bytes = 0;
+    packed_panel_bytes(w->type, w->skip, w->k, &bytes);
+    return bytes;
 }
 
 /* Block b of quantised rows: rows [row0, row0 + rows), entries (row - row0, group) at [group * rows + row - row0]. */
@@ -47,8 +52,8 @@ typedef struct ActBlock {
     int64_t row0, rows;
     int planes;
     const int8_t *codes; /* [k/32][rows][planes][32] */
-    const float *scale, *scaled_sum;
-    const int32_t *sum;
+    const float *scale;
+    const int32_t *sum, *half_sum;
 } ActBlock;
 
 static inline ActBlock act_block(const ActQ *a, int64_t b) {
@@ -59,8 +64,8 @@ static inline ActBlock act_block(const ActQ *a, int64_t b) {
                       .planes = a->planes,
                       .codes = a->codes + entry * ACT_GROUP * a->planes,
                       .scale = a->scale + entry,
-                      .scaled_sum = a->scaled_sum + entry,
-                      .sum = a->sum + entry};
+                      .sum = a->sum + entry,
+                      .half_sum = a->half_sum + entry};
 }
 
 /* The k largest, in order: values[0 .. *count) so far. A value that comes later in the row goes behind its equals; NaN

@@ -1,6 +1,7 @@
 #include "job.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "report.h"
@@ -26,6 +27,21 @@ int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out,
     progress_end(&bar);
     return r;
 }
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void job_catch_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool job_interrupted(void) { return interrupted != 0; }
 
 void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e) {
     void *p = calloc(n > 0 ? (size_t)n : 1, size);

@@ -10,7 +10,7 @@
 typedef struct Job {
     const Options *o;
     SheafRuntime *rt;
-    SheafModel *m;
+    SheafModel *m;    /* NULL for a verb that opens no model (quantize) */
     bool interrupted; /* rank 0: a signal asked for an early end; what there was has been printed */
 } Job;
 
@@ -19,6 +19,7 @@ int run_verb(Job *job, SheafErr *e);
 int perplexity_verb(Job *job, SheafErr *e);
 int info_verb(Job *job, SheafErr *e);
 int plan_verb(Job *job, SheafErr *e);
+int quantize_verb(Job *job, SheafErr *e);
 
 /* The positions of a context: --ctx, or the smaller of 4096 and the model's own; more than the model has is an error.
  * Local; the same on all ranks. */
@@ -26,6 +27,11 @@ int job_ctx(const Job *job, int64_t *n_ctx, SheafErr *e);
 
 /* Opens the session with a progress bar on rank 0. Collective. */
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e);
+
+/* From now on the first SIGINT or SIGTERM asks for an early end, which the verb brings about by itself; the second one
+ * ends the process. (mpirun passes Ctrl-C on as SIGTERM, to all ranks.) Local. */
+void job_catch_signals(void);
+bool job_interrupted(void);
 
 /* Memory of n elements, zeroed; NULL and an error that says for what. n may be 0. */
 void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e);

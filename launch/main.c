@@ -11,10 +11,8 @@
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 128 + SIGINT };
 
 static int (*const verb_functions[VERB_COUNT])(Job *, SheafErr *) = {
-    [VERB_RUN] = run_verb,
-    [VERB_PERPLEXITY] = perplexity_verb,
-    [VERB_INFO] = info_verb,
-    [VERB_PLAN] = plan_verb,
+    [VERB_RUN] = run_verb,   [VERB_PERPLEXITY] = perplexity_verb, [VERB_INFO] = info_verb,
+    [VERB_PLAN] = plan_verb, [VERB_QUANTIZE] = quantize_verb,
 };
 
 /* Files opened later must not get the numbers of standard streams that the caller closed. Writing to such a standard
@@ -43,6 +41,7 @@ static int print_help(const Options *o, SheafErr *e) {
 
 static SheafRuntimeOptions runtime_options(const Options *o) {
     bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY;
+    if (o->verb == VERB_QUANTIZE) return (SheafRuntimeOptions){.threads = (int)o->threads, .pin = !o->no_pin};
     if (!computes) return (SheafRuntimeOptions){.threads = 1};
     return (SheafRuntimeOptions){
         .threads = (int)o->threads,
@@ -63,7 +62,7 @@ static int work(Job *job, const SheafErr *usage) {
     bool failed = sheaf_agree(job->rt, usage != NULL, usage, &e) != 0;
     if (!failed) {
         status = STATUS_FAILED;
-        failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
+        if (job->o->verb != VERB_QUANTIZE) failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
         if (!failed) {
             int r = verb_functions[job->o->verb](job, &mine);
             failed = sheaf_agree(job->rt, r != 0, &mine, &e) != 0;
@@ -83,6 +82,7 @@ int main(int argc, char **argv) {
     SheafErr usage, e;
     keep_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow */
     bool wrong = options_parse(argc, argv, &o, &usage) != 0;
     if (!wrong && (o.help || o.version)) return print_help(&o, &e) ? leave(STATUS_FAILED, &e) : 0;
     if (wrong && !report_launched()) return leave(STATUS_USAGE, &usage);

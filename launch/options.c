@@ -22,6 +22,8 @@ static const Verb verbs[VERB_COUNT] = {
     [VERB_INFO] = {"info", "what a model file holds", "MODEL", "sheaf info model.gguf"},
     [VERB_PLAN] = {"plan", "how a model would be divided over ranks; loads no weights", "MODEL [-n RANKS]",
                    "sheaf plan model.gguf -n 4"},
+    [VERB_QUANTIZE] = {"quantize", "write a model file with smaller weights", "MODEL -o FILE --type TYPE",
+                       "sheaf quantize model-f32.gguf -o model-q4_k.gguf --type q4_k --tensor token_embd.weight=q6_k"},
 };
 
 typedef enum OptionType { FLAG, INT, REAL, TEXT, LIST } OptionType;
@@ -30,8 +32,10 @@ enum {
     PPL = 1 << VERB_PERPLEXITY,
     INFO = 1 << VERB_INFO,
     PLAN = 1 << VERB_PLAN,
+    QUANTIZE = 1 << VERB_QUANTIZE,
     WORK = RUN | PPL, /* loads weights and computes */
-    ALL = RUN | PPL | INFO | PLAN,
+    THREADS = WORK | QUANTIZE,
+    ALL = RUN | PPL | INFO | PLAN | QUANTIZE,
 };
 
 typedef struct Option {
@@ -81,11 +85,19 @@ static const Option options[] = {
     {"no-special", 0, false, FLAG, AT(no_special), NULL, NULL, 0, 0, RUN,
      "text like <|im_end|> in the prompt is plain text, not a special token"},
     {"ignore-eos", 0, false, FLAG, AT(ignore_eos), NULL, NULL, 0, 0, RUN, "go on past the token that ends a text"},
+    {"output", 'o', true, TEXT, AT(output), "FILE", NULL, 0, 0, QUANTIZE,
+     "the file to write; it appears when it is complete, in place of one that was there"},
+    {"type", 0, false, TEXT, AT(type), "f32|f16|bf16|q4_0|q4_1|q5_0|q5_1|q8_0|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs",
+     NULL, 0, 0, QUANTIZE,
+     "what the matrices become, where their rows are whole blocks (of 32, or of 256 for q2_k to q6_k and iq4_xs)"},
+    {"tensor", 0, true, LIST, AT(tensor), "PATTERN=TYPE", NULL, 0, 0, QUANTIZE,
+     "another type for the matrices of that name (a shell pattern), or 'keep'; the first that matches counts; may be "
+     "given up to 16 times"},
     {"json", 0, false, FLAG, AT(json), NULL, NULL, 0, 0, ALL, "one JSON object on standard output"},
-    {"quiet", 'q', false, FLAG, AT(quiet), NULL, NULL, 0, 0, WORK, "no progress and no figures on standard error"},
-    {"threads", 0, false, INT, AT(threads), "N", NULL, 1, 1024, WORK,
+    {"quiet", 'q', false, FLAG, AT(quiet), NULL, NULL, 0, 0, THREADS, "no progress and no figures on standard error"},
+    {"threads", 0, false, INT, AT(threads), "N", NULL, 1, 1024, THREADS,
      "threads of each rank; without it: its share of the physical cores"},
-    {"no-pin", 0, false, FLAG, AT(no_pin), NULL, NULL, 0, 0, WORK, "leave threads unpinned"},
+    {"no-pin", 0, false, FLAG, AT(no_pin), NULL, NULL, 0, 0, THREADS, "leave threads unpinned"},
     {"isa", 0, false, TEXT, AT(isa), "ref|avx2|avx512vnni", NULL, 0, 0, WORK,
      "use a lower instruction set than the best that all ranks have"},
     {"act", 0, false, TEXT, AT(act), "int16|int8", "int16", 0, 0, WORK,
@@ -329,6 +341,8 @@ static int check_together(const Options *o, SheafErr *e) {
     if (o->chat && o->no_special)
         return fail(e, "--chat and --no-special exclude each other: turns begin with special tokens");
     if (o->system && !o->chat) return fail(e, "--system needs --chat");
+    if (o->verb == VERB_QUANTIZE && !o->output) return fail(e, "'%s' needs a file to write: -o FILE", verb);
+    if (o->verb == VERB_QUANTIZE && !o->type) return fail(e, "'%s' needs a type: --type TYPE, such as q8_0", verb);
     if (o->verb == VERB_PERPLEXITY && !o->file) return fail(e, "'%s' needs a text: -f FILE", verb);
     return 0;
 }

@@ -7,7 +7,7 @@
 #include "base/strbuf.h"
 #include "sheaf.h"
 
-typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_COUNT } VerbId;
+typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_QUANTIZE, VERB_COUNT } VerbId;
 
 enum { LIST_MAX = 16 };
 typedef struct TextList {
@@ -33,6 +33,9 @@ typedef struct Options {
     TextList stop;
     const char *system;
     bool chat, no_special, ignore_eos;
+
+    const char *output, *type; /* what quantize writes, and of which type */
+    TextList tensor;           /* PATTERN=TYPE */
 
     int64_t threads; /* per rank; 0: the physical cores */
     bool no_pin, check, json, quiet;

@@ -1,7 +1,6 @@
 /* sheaf run: continues a text. */
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,22 +38,6 @@ typedef struct Run {
     double prompt_s, decode_s;
     const char *stop_reason;
 } Run;
-
-/* ---- an early end ------------------------------------------------------------------------------------------------ */
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
-}
-
-/* The first SIGINT or SIGTERM ends the generation and prints what there is; the second one ends the process. (mpirun
- * passes Ctrl-C on as SIGTERM, to all ranks.) */
-static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
 static int read_prompt(const Options *o, StrBuf *text, SheafErr *e) {
@@ -121,7 +104,7 @@ static int prefill(Run *r, SheafErr *e) {
     double start = report_seconds();
     Progress bar = progress_start("prompt", r->job->o->quiet);
     int status = 0;
-    while (!status && r->pos < (int64_t)r->n_prompt && !interrupted) {
+    while (!status && r->pos < (int64_t)r->n_prompt && !job_interrupted()) {
         int64_t left = (int64_t)r->n_prompt - r->pos, n = left < r->batch ? left : r->batch;
         status = step(r, r->prompt + r->pos, n, n == left, e);
         progress_show(&bar, (uint64_t)r->pos, r->n_prompt, NULL);
@@ -183,7 +166,7 @@ static int generate(Run *r, SheafErr *e) {
     double start = report_seconds();
     for (;;) {
         r->stop_reason = "interrupted";
-        if (interrupted) break;
+        if (job_interrupted()) break;
         int32_t id = sheaf_sample(r->sampler, &r->result, r->logits, vocabulary);
         if (id < 0) return fail(e, "out of memory for sampling");
         r->stop_reason = "end";
@@ -200,7 +183,7 @@ static int generate(Run *r, SheafErr *e) {
         r->decoded++;
     }
     r->decode_s = report_seconds() - start;
-    r->job->interrupted = interrupted != 0;
+    r->job->interrupted = job_interrupted();
     return end_text(r, at_stop, e);
 }
 
@@ -254,7 +237,7 @@ static int lead(Run *r, SheafErr *e) {
     r->tokens = job_memory(r->batch, sizeof *r->tokens, "a step", e);
     if (!r->tokens) return -1;
     if (whole_rows && !(r->logits = job_memory(vocabulary, sizeof *r->logits, "the logits", e))) return -1;
-    catch_signals();
+    job_catch_signals();
     if (generate(r, e)) return -1;
     const SheafSessionInfo *si = sheaf_session_info(r->session);
     note_figures(r, si);
@@ -267,7 +250,7 @@ static int take_part(Run *r, SheafErr *e) {
     if (sheaf_rank(r->job->rt) == 0) {
         status = lead(r, e);
     } else {
-        catch_signals(); /* rank 0 ends the job in order; until then this rank is needed */
+        job_catch_signals(); /* rank 0 ends the job in order; until then this rank is needed */
         status = sheaf_follow(r->session, e);
     }
     sheaf_session_close(r->session);

@@ -11,7 +11,7 @@ static uint64_t weight_bytes(const Plan *p, ValueId v, int rank) {
     int64_t k = plan_local_size(p, v, AXIS_LAST, rank);
     if (x->n_dims == 4) return (uint64_t)(rows * x->dim[1].size * x->dim[2].size * k) * sizeof(float);
     size_t panel = 0;
-    if (!packed_panel_bytes(x->type, k, &panel)) return 0;
+    if (!packed_panel_bytes(x->type, plan_weight_skip(p, v, rank), k, &panel)) return 0;
     return (uint64_t)packed_panels(rows) * panel;
 }
 
@@ -29,7 +29,8 @@ PlanRankCost plan_rank_cost(const Plan *p, int rank) {
             c.heads = plan_local_size(p, op->in[0], AXIS_LAST, rank) / op->u.attn.head_dim;
         if (op->kind == OP_KV_STORE && !c.kv_heads)
             c.kv_heads = plan_local_size(p, op->in[0], AXIS_LAST, rank) / op->u.attn.head_dim;
-        if ((op->kind == OP_SILU_MUL || op->kind == OP_GELU_MUL) && !c.ffn_rows) c.ffn_rows = plan_local_size(p, op->in[0], AXIS_LAST, rank);
+        if ((op->kind == OP_SILU_MUL || op->kind == OP_GELU_MUL) && !c.ffn_rows)
+            c.ffn_rows = plan_local_size(p, op->in[0], AXIS_LAST, rank);
         if (op->kind == OP_EMBED) c.vocab_rows = plan_local_size(p, op->in[1], AXIS_FIRST, rank);
         for (int w = 0; op->kind == OP_LINEAR && w < op->u.linear.n_weights; w++)
             c.macs_per_token += (uint64_t)(plan_local_size(p, op->in[1 + w], AXIS_FIRST, rank) *

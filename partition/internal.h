@@ -13,8 +13,8 @@ typedef struct Planner {
     Plan *p;
     const Graph *old; /* the graph before partitioning */
     const PlanOptions *o;
-    Wish *wish;         /* [old->n_values] */
-    ValueId *replica;   /* [old->n_values] the replicated form of a value, -1: not made yet */
+    Wish *wish;       /* [old->n_values] */
+    ValueId *replica; /* [old->n_values] the replicated form of a value, -1: not made yet */
     int32_t cap_shards;
     Err *e;
     bool failed;
@@ -28,12 +28,14 @@ Shard planner_wanted(Planner *pl, ValueId v);
 Shard planner_even(Planner *pl, ShardAxis axis, int64_t n, int64_t unit);
 
 /* rules.c: pushes the operator, with what it needs before it, into the plan's graph. */
-void planner_apply(Planner *pl, const Op *op);
+void planner_apply(Planner *pl, const Op *old);
 ValueId planner_replicated(Planner *pl, ValueId v);
 
 /* plan.c */
 Range *planner_ranges(Planner *pl, int n_parts); /* zeroed [n_ranks][n_parts], owned by the plan; NULL on failure */
 void planner_fail(Planner *pl, const char *name, const char *what);
 void planner_set(Planner *pl, ValueId v, Shard s);
-static inline Range *shard_at(const Shard *s, int rank) { return (Range *)s->range + (size_t)rank * (size_t)s->n_parts; }
+static inline Range *shard_at(const Shard *s, int rank) {
+    return (Range *)s->range + (size_t)rank * (size_t)s->n_parts;
+}
 bool shard_equal(const Plan *p, const Shard *a, const Shard *b);

@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "graph/passes.h"
+#include "kernels/kernels.h"
 #include "partition/internal.h"
 
 /* Ranges live as long as the plan, in a list of chunks. */
@@ -145,7 +146,8 @@ static uint64_t hash_plan(const Plan *p) {
     const Graph *g = &p->graph;
     for (ValueId v = 0; v < g->n_values; v++) {
         const Value *x = &g->value[v];
-        int64_t what[] = {x->kind, x->type, x->n_dims, (int64_t)x->offset, p->shard[v].kind, p->shard[v].axis, p->shard[v].n_parts};
+        int64_t what[] = {x->kind,          x->type,          x->n_dims,          (int64_t)x->offset,
+                          p->shard[v].kind, p->shard[v].axis, p->shard[v].n_parts};
         XXH64_update(&s, what, sizeof what);
         for (int i = 0; i < x->n_dims; i++) {
             int64_t dim[] = {x->dim[i].sym, x->dim[i].size};
@@ -217,6 +219,14 @@ int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range 
     }
     memcpy(out, shard_at(s, rank), (size_t)s->n_parts * sizeof *out);
     return s->n_parts;
+}
+
+int plan_weight_skip(const Plan *p, ValueId v, int rank) {
+    Range r[SHARD_PARTS];
+    int n = plan_local_ranges(p, v, AXIS_LAST, rank, r);
+    for (int i = 0; i < n; i++)
+        if (r[i].begin < r[i].end) return packed_skip(p->graph.value[v].type, r[i].begin);
+    return 0;
 }
 
 int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank) {

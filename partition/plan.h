@@ -1,5 +1,5 @@
-/* The plan: a graph divided over ranks. It is a value: every rank computes the same one from the same graph and options.
- * Nothing here communicates or knows what kind of model the graph is. All local.
+/* The plan: a graph divided over ranks. It is a value: every rank computes the same one from the same graph and
+ * options. Nothing here communicates or knows what kind of model the graph is. All local.
  *
  * Every value of the planned graph has a sharding state. One rule per kind of operator (rules.c) maps the states of its
  * inputs to that of its output, and collectives are put in where a rule wants another state than there is. */
@@ -40,8 +40,8 @@ typedef struct PlanOptions {
 
 typedef struct Plan {
     int n_ranks;
-    Graph graph;  /* with collectives in place */
-    Shard *shard; /* [graph.n_values] */
+    Graph graph;   /* with collectives in place */
+    Shard *shard;  /* [graph.n_values] */
     uint64_t hash; /* over all that decides what a rank computes */
     struct PlanMemory *memory;
 } Plan;
@@ -53,22 +53,25 @@ void plan_free(Plan *p);
  * range when it is not split there). */
 int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank);
 int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range out[SHARD_PARTS]);
+/* PackedWeights.skip of a matrix as the rank holds it. */
+int plan_weight_skip(const Plan *p, ValueId v, int rank);
 /* Size of an axis before splitting. */
 int64_t plan_axis_size(const Plan *p, ValueId v, ShardAxis axis);
 
 /* What a rank will hold and send. */
 typedef struct PlanRankCost {
-    int64_t heads, kv_heads;    /* of the first attention */
-    int64_t ffn_rows;           /* of the first gated product */
-    int64_t vocab_rows;         /* of the embedding */
-    uint64_t weight_bytes;      /* packed */
+    int64_t heads, kv_heads;     /* of the first attention */
+    int64_t ffn_rows;            /* of the first gated product */
+    int64_t vocab_rows;          /* of the embedding */
+    uint64_t weight_bytes;       /* packed */
     uint64_t kv_bytes_per_token; /* all layers */
-    uint64_t macs_per_token;    /* multiplications of weights with activations, one output row per token */
+    uint64_t macs_per_token;     /* multiplications of weights with activations, one output row per token */
 } PlanRankCost;
 PlanRankCost plan_rank_cost(const Plan *p, int rank);
 
 typedef struct PlanWire {
-    int64_t collectives;       /* in a step */
-    uint64_t bytes_per_token;  /* that a rank passes to others: 2 (N-1)/N of a summed vector, (N-1)/N of a gathered one */
+    int64_t collectives; /* in a step */
+    uint64_t
+        bytes_per_token; /* that a rank passes to others: 2 (N-1)/N of a summed vector, (N-1)/N of a gathered one */
 } PlanWire;
 PlanWire plan_wire(const Plan *p);

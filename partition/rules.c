@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "kernels/kernels.h"
 #include "partition/internal.h"
 
 static Shard *shard(Planner *pl, ValueId v) { return &pl->p->shard[v]; }
@@ -78,13 +79,23 @@ static void split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, c
     }
 }
 
-/* All ranges of the shard start and end on a block of every weight. */
-static bool on_blocks(Planner *pl, const Op *op, int n_weights, const Shard *s) {
-    for (int i = 0; i < n_weights; i++) {
-        const QTypeInfo *t = qtype_info(pl->p->graph.value[op->in[1 + i]].type);
-        for (int j = 0; j < s->n_parts * pl->p->n_ranks; j++)
-            if (s->range[j].begin % t->block || s->range[j].end % t->block) return false;
+/* A weight of type t can be packed from these columns of each row: cut at whole groups, and where one range of a rank
+ * follows another, at whole blocks of the file. */
+static bool can_pack(QType t, const Range *r, int n) {
+    int unit = packed_unit(t), block = qtype_info(t)->block;
+    const Range *last = NULL;
+    for (int i = 0; i < n; i++) {
+        if (r[i].begin == r[i].end) continue;
+        if (last ? last->end % block || r[i].begin % block : r[i].begin % unit) return false;
+        last = &r[i];
     }
+    return !last || last->end % unit == 0;
+}
+
+static bool can_pack_all(Planner *pl, const Op *op, int n_weights, const Shard *s) {
+    for (int i = 0; i < n_weights; i++)
+        for (int rank = 0; rank < pl->p->n_ranks; rank++)
+            if (!can_pack(pl->p->graph.value[op->in[1 + i]].type, shard_at(s, rank), s->n_parts)) return false;
     return true;
 }
 
@@ -98,7 +109,7 @@ static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
         push(pl, op, x);
         return;
     }
-    if (x.kind == SHARD_SPLIT && on_blocks(pl, op, n_weights, &x)) {
+    if (x.kind == SHARD_SPLIT && can_pack_all(pl, op, n_weights, &x)) {
         for (int i = 0; i < n_weights; i++) planner_set(pl, op->in[1 + i], x);
         push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
         return;
@@ -126,7 +137,8 @@ static void rule_conv(Planner *pl, Op *op) {
     if (op->u.conv.groups != 1) { /* depthwise: a filter per channel goes where its channel is */
         if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
         Shard wanted = pl->p->n_ranks > 1 ? planner_wanted(pl, op->out[0]) : replicated;
-        if (shard(pl, op->in[0])->kind == SHARD_REPLICATED && wanted.n_parts) op->in[0] = as_split(pl, op->in[0], wanted);
+        if (shard(pl, op->in[0])->kind == SHARD_REPLICATED && wanted.n_parts)
+            op->in[0] = as_split(pl, op->in[0], wanted);
         Shard x = *shard(pl, op->in[0]);
         if (x.kind == SHARD_SPLIT && x.axis == AXIS_LAST) split_outputs(pl, op, 1, bias, &x);
         push(pl, op, x);
@@ -157,8 +169,8 @@ static void rule_conv(Planner *pl, Op *op) {
 static bool summed(const Planner *pl, ValueId v) { return v < pl->old->n_values && pl->replica[v] >= 0; }
 
 /* Both addends in one state; two partial sums may stay partial, unless one was summed already for another reader: the
- * residual stream would travel again with every sum that joins it, embedding rows and all, on a wire that may be lossy. A
- * partial one meets anything else as a whole. */
+ * residual stream would travel again with every sum that joins it, embedding rows and all, on a wire that may be lossy.
+ * A partial one meets anything else as a whole. */
 static void rule_elementwise2(Planner *pl, Op *op, bool linear) {
     Shard a = *shard(pl, op->in[0]), b = *shard(pl, op->in[1]);
     bool partial = a.kind == SHARD_PARTIAL && b.kind == SHARD_PARTIAL;
@@ -200,8 +212,7 @@ static void rule_pass_through(Planner *pl, Op *op) {
     bool cut = false;
     int group = qtype_info(pl->p->graph.value[op->out[0]].type)->group;
     if (op->kind == OP_QUANTISE && x.kind == SHARD_SPLIT && x.axis == AXIS_LAST)
-        for (int i = 0; i < x.n_parts * pl->p->n_ranks; i++)
-            cut |= x.range[i].begin % group || x.range[i].end % group;
+        for (int i = 0; i < x.n_parts * pl->p->n_ranks; i++) cut |= x.range[i].begin % group || x.range[i].end % group;
     if (x.kind == SHARD_PARTIAL || cut) op->in[0] = planner_replicated(pl, op->in[0]);
     push(pl, op, *shard(pl, op->in[0]));
 }

@@ -18,7 +18,9 @@ typedef struct Slice {
     Range row[SHARD_PARTS], column[SHARD_PARTS];
     int n_row, n_column;
     int64_t rows, columns; /* local */
+    int skip;              /* PackedWeights.skip */
     size_t row_bytes;      /* in the file */
+    size_t part_bytes;     /* of those, what holds the local columns: whole blocks */
     bool whole_rows;
 } Slice;
 
@@ -59,6 +61,13 @@ static int64_t global_index(const Range *r, int n, int64_t i) {
     return -1;
 }
 
+/* Where the blocks that hold columns [r.begin, r.end) lie in a row of the file. */
+static void bytes_of(QType t, Range r, size_t *at, size_t *n) {
+    int64_t block = qtype_info(t)->block, begin = r.begin / block, end = ceil_div(r.end, block);
+    *at = (size_t)begin * (size_t)qtype_info(t)->block_bytes;
+    *n = r.begin == r.end ? 0 : (size_t)(end - begin) * (size_t)qtype_info(t)->block_bytes;
+}
+
 static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     const Value *x = &l->p->graph.value[v];
     *s = (Slice){.v = x};
@@ -71,6 +80,12 @@ static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     s->rows = total(s->row, s->n_row);
     s->columns = total(s->column, s->n_column);
     s->whole_rows = s->columns == columns;
+    s->skip = x->n_dims == 2 ? plan_weight_skip(l->p, v, l->rank) : 0;
+    for (int k = 0; k < s->n_column; k++) {
+        size_t at, bytes;
+        bytes_of(x->type, s->column[k], &at, &bytes);
+        s->part_bytes += bytes;
+    }
     if (x->n_dims != 2 && qtype_info(x->type)->group != 1)
         return err_set(e, "tensor %s: only a matrix can have type %s", x->name, qtype_info(x->type)->name);
     if (!qtype_bytes(x->type, (uint64_t)columns, &s->row_bytes))
@@ -89,7 +104,9 @@ static int fetch(Loader *l, const Value *v, uint64_t at, size_t n, uint8_t *to, 
         ssize_t got = pread(l->fd, to, n, (off_t)(v->offset + at));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, l->path, v->name, v->offset + at);
-        if (got == 0) return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", l->path, v->offset + at, v->name);
+        if (got == 0)
+            return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", l->path, v->offset + at,
+                           v->name);
         to += got;
         at += (uint64_t)got;
         n -= (size_t)got;
@@ -97,28 +114,25 @@ static int fetch(Loader *l, const Value *v, uint64_t at, size_t n, uint8_t *to, 
     return 0;
 }
 
-/* Local rows [row0, row1) as file blocks, one after the other, cut to the local columns. */
+/* Local rows [row0, row1) as file blocks, one after the other, those that hold local columns. */
 static int fetch_rows(Loader *l, const Slice *s, int64_t row0, int64_t row1, uint8_t *to, Err *e) {
-    size_t unit = s->row_bytes; /* bytes of a row's local part */
-    if (!s->whole_rows) qtype_bytes(s->v->type, (uint64_t)s->columns, &unit);
     for (int64_t r = row0; r < row1;) {
         int64_t first = global_index(s->row, s->n_row, r), n = 1;
         if (s->whole_rows)
             while (r + n < row1 && global_index(s->row, s->n_row, r + n) == first + n) n++;
         uint64_t at = (uint64_t)first * s->row_bytes;
         if (s->whole_rows) {
-            if (fetch(l, s->v, at, (size_t)n * unit, to, e)) return -1;
+            if (fetch(l, s->v, at, (size_t)n * s->row_bytes, to, e)) return -1;
         } else {
             uint8_t *p = to;
             for (int k = 0; k < s->n_column; k++) {
-                size_t skip = 0, bytes = 0;
-                qtype_bytes(s->v->type, (uint64_t)s->column[k].begin, &skip);
-                qtype_bytes(s->v->type, (uint64_t)(s->column[k].end - s->column[k].begin), &bytes);
-                if (fetch(l, s->v, at + skip, bytes, p, e)) return -1;
+                size_t before, bytes;
+                bytes_of(s->v->type, s->column[k], &before, &bytes);
+                if (fetch(l, s->v, at + before, bytes, p, e)) return -1;
                 p += bytes;
             }
         }
-        to += (size_t)n * unit;
+        to += (size_t)n * s->part_bytes;
         r += n;
     }
     return 0;
@@ -127,16 +141,15 @@ static int fetch_rows(Loader *l, const Slice *s, int64_t row0, int64_t row1, uin
 static int load_panels(Loader *l, const Chunk *c, uint8_t *buffer, Err *e) {
     const Slice *s = &l->slice[c->v];
     const PackedWeights *w = &l->w->weight[c->v].packed;
-    size_t panel_bytes, row_bytes;
-    packed_panel_bytes(w->type, w->k, &panel_bytes);
-    qtype_bytes(w->type, (uint64_t)w->k, &row_bytes);
+    size_t panel_bytes;
+    packed_panel_bytes(w->type, w->skip, w->k, &panel_bytes);
     int64_t row0 = c->panel0 * PANEL, row1 = i64_min(c->panel1 * PANEL, w->n);
     if (fetch_rows(l, s, row0, row1, buffer, e)) return -1;
     for (int64_t p = c->panel0; p < c->panel1; p++) {
         const void *rows[PANEL];
         int n = (int)i64_min(PANEL, w->n - p * PANEL);
-        for (int i = 0; i < n; i++) rows[i] = buffer + (size_t)(p * PANEL + i - row0) * row_bytes;
-        pack_panel(w->type, w->k, rows, n, (uint8_t *)w->data + (size_t)p * panel_bytes);
+        for (int i = 0; i < n; i++) rows[i] = buffer + (size_t)(p * PANEL + i - row0) * s->part_bytes;
+        pack_panel(w->type, w->skip, w->k, rows, n, (uint8_t *)w->data + (size_t)p * panel_bytes);
     }
     return 0;
 }
@@ -151,7 +164,7 @@ static void load_worker(void *arg, int thread, int n_threads) {
         if (load_panels(l, &l->chunk[i], l->buffer[thread], &err) && !atomic_exchange(&l->failed, true)) l->err = err;
         size_t bytes;
         const PackedWeights *w = &l->w->weight[l->chunk[i].v].packed;
-        packed_panel_bytes(w->type, w->k, &bytes);
+        packed_panel_bytes(w->type, w->skip, w->k, &bytes);
         size_t done = atomic_fetch_add(&l->done, bytes * (size_t)(l->chunk[i].panel1 - l->chunk[i].panel0));
         if (thread == 0 && l->progress) l->progress(l->arg, done, l->w->bytes);
     }
@@ -198,15 +211,17 @@ static int place(Loader *l, Err *e) {
             size_t panel_bytes = 0, bytes;
             if (!pass && slice_of(l, v, s, e)) return -1;
             if (x->n_dims == 2) {
-                if (!packed_panel_bytes(x->type, s->columns, &panel_bytes))
-                    return err_set(e, "tensor %s: %" PRId64 " columns of %s cannot be packed", x->name, s->columns, qtype_info(x->type)->name);
+                if (!packed_panel_bytes(x->type, s->skip, s->columns, &panel_bytes))
+                    return err_set(e, "tensor %s: %" PRId64 " columns of %s cannot be packed", x->name, s->columns,
+                                   qtype_info(x->type)->name);
                 bytes = (size_t)packed_panels(s->rows) * panel_bytes;
             } else {
                 int64_t window = x->n_dims == 4 ? x->dim[1].size * x->dim[2].size : 1;
                 bytes = (size_t)(s->rows * window * s->columns) * sizeof(float);
             }
             if (!pass) {
-                if (!size_add(need, round_up(bytes, 64) + 64, &need)) return err_set(e, "the weights are larger than memory can be");
+                if (!size_add(need, round_up(bytes, 64) + 64, &need))
+                    return err_set(e, "the weights are larger than memory can be");
                 l->w->bytes += bytes;
             }
             int64_t step = panel_bytes ? i64_max(1, CHUNK_BYTES / (int64_t)panel_bytes) : 0;
@@ -214,7 +229,7 @@ static int place(Loader *l, Err *e) {
             if (pass) {
                 void *at = arena_alloc(&l->w->arena, bytes, 64);
                 if (!at) return err_set(e, "tensor %s finds no place in its arena", x->name);
-                if (x->n_dims == 2) w->packed = (PackedWeights){x->type, s->rows, s->columns, at};
+                if (x->n_dims == 2) w->packed = (PackedWeights){x->type, s->rows, s->columns, at, s->skip};
                 else w->values = at;
             }
             for (int64_t i = 0; i < panels; i += step, n_chunks += !pass)
@@ -228,11 +243,9 @@ static int place(Loader *l, Err *e) {
 static int make_buffers(Loader *l, int n_threads, Err *e) {
     size_t largest = 0;
     for (size_t i = 0; i < l->n_chunks; i++) {
-        size_t row;
-        const PackedWeights *w = &l->w->weight[l->chunk[i].v].packed;
-        qtype_bytes(w->type, (uint64_t)w->k, &row);
-        row *= (size_t)((l->chunk[i].panel1 - l->chunk[i].panel0) * PANEL);
-        if (row > largest) largest = row;
+        size_t rows = (size_t)((l->chunk[i].panel1 - l->chunk[i].panel0) * PANEL);
+        size_t bytes = rows * l->slice[l->chunk[i].v].part_bytes;
+        if (bytes > largest) largest = bytes;
     }
     l->buffer = calloc((size_t)n_threads, sizeof *l->buffer);
     if (!l->buffer) return err_set(e, "out of memory while loading weights");
@@ -256,7 +269,8 @@ static int load(Loader *l, Pool *pool, Err *e) {
     return 0;
 }
 
-int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w, Err *e) {
+int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w,
+                 Err *e) {
     *w = (Weights){0};
     Loader l = {.p = p, .rank = rank, .fd = -1, .path = path, .w = w, .progress = progress, .arg = arg};
     size_t n = (size_t)p->graph.n_values;

@@ -22,5 +22,6 @@ typedef void LoadProgress(void *arg, uint64_t bytes_done, uint64_t bytes_total);
 
 /* Reads with all threads of the pool; `path` may be NULL when every weight is in memory. `progress` (or NULL) is called
  * from the calling thread. The caller frees *w with weights_free, also after an error. Local. */
-int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w, Err *e);
+int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w,
+                 Err *e);
 void weights_free(Weights *w);

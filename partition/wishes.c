@@ -1,16 +1,18 @@
-/* Which divisions of a value its readers can use: a backward walk. Linears want whole quantised blocks, attention
+/* Which divisions of a value its readers can use: a backward walk. Linears want whole quantisation groups, attention
  * wants whole heads; element-wise operators pass on what is wanted of their result. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/size.h"
+#include "kernels/kernels.h"
 #include "partition/internal.h"
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+static int64_t lcm(int64_t a, int64_t b) { return a > 0 && b > 0 ? a / gcd(a, b) * b : 1; }
 
 static void want_unit(Planner *pl, ValueId v, int64_t unit) {
     Wish *w = &pl->wish[v];
-    if (unit > 0) w->unit = w->unit ? w->unit / gcd(w->unit, unit) * unit : unit;
+    if (unit > 0) w->unit = w->unit ? lcm(w->unit, unit) : unit;
 }
 
 static void pass_on(Planner *pl, ValueId from, ValueId to) {
@@ -40,7 +42,7 @@ static void divide_heads(Planner *pl, const Op *op) {
     int64_t wanted = i64_max(pl->wish[op->out[0]].unit, 1);
     int64_t unit = wanted / gcd(wanted, dim);
     int64_t ranks = pl->p->n_ranks;
-    int64_t kv_unit = group % unit ? group * unit / gcd(group, unit) : group;
+    int64_t kv_unit = lcm(group, unit);
     if (heads % unit) {
         unit = kv_unit = heads; /* cannot be divided: one rank has them all */
     } else if (heads % kv_unit) {
@@ -61,17 +63,18 @@ static void divide_heads(Planner *pl, const Op *op) {
     pl->wish[op->in[1]].split = (Shard){SHARD_SPLIT, AXIS_LAST, 1, k};
 }
 
-/* Without groups any index can be a boundary; whole vectors of 16 are faster, where that leaves the ranks' shares within a
- * quarter of each other. */
-static int64_t float_unit(int64_t columns, int n_ranks) { return columns % 16 == 0 && columns >= 64 * n_ranks ? 16 : 1; }
+/* Without groups any index can be a boundary; whole vectors of 16 are faster, where that leaves the ranks' shares
+ * within a quarter of each other. */
+static int64_t float_unit(int64_t columns, int n_ranks) {
+    return columns % 16 == 0 && columns >= INT64_C(64) * n_ranks ? 16 : 1;
+}
 
 /* The common unit in which a linear can take its input divided. */
 static int64_t linear_unit(const Graph *g, const Op *op, int n_ranks) {
     int64_t unit = 1;
     for (int i = 0; i < op->u.linear.n_weights; i++) {
-        const QTypeInfo *t = qtype_info(g->value[op->in[1 + i]].type);
-        int64_t block = t->quantised ? t->block : 1;
-        unit = unit / gcd(unit, block) * block;
+        int64_t group = packed_unit(g->value[op->in[1 + i]].type);
+        unit = lcm(unit, group);
     }
     return unit == 1 ? float_unit(value_columns(g, op->in[0]), n_ranks) : unit;
 }
@@ -83,7 +86,8 @@ void planner_wishes(Planner *pl) {
         switch (op->kind) {
         case OP_LINEAR: want_unit(pl, op->in[0], linear_unit(g, op, pl->p->n_ranks)); break;
         case OP_CONV:
-            if (op->u.conv.groups == 1) want_unit(pl, op->in[0], float_unit(value_columns(g, op->in[0]), pl->p->n_ranks));
+            if (op->u.conv.groups == 1)
+                want_unit(pl, op->in[0], float_unit(value_columns(g, op->in[0]), pl->p->n_ranks));
             else pass_on(pl, op->out[0], op->in[0]);
             break;
         case OP_ATTENTION: divide_heads(pl, op); break;

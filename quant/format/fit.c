@@ -108,7 +108,7 @@ typedef struct Best {
 
 /* Fits to the levels under `start`, and keeps that when it is the best so far. */
 static void try_fit(const QTypeInfo *q, const float *x, Fit start, Best *best) {
-    float v[GROUP_MAX];
+    float v[GROUP_MAX] = {0};
     round_to_levels(q, x, start.min, start.scale != 0.0f ? 1.0f / start.scale : 0.0f, v);
     Fit f = least_squares(q, x, v);
     float error = squared_error(q, x, f, v);
@@ -128,7 +128,7 @@ static void try_range(const QTypeInfo *q, const float *x, float min, float max, 
 }
 
 Fit fit_group(const QTypeInfo *q, const float *x) {
-    float min = x[0], max = x[0], nothing[GROUP_MAX];
+    float min = x[0], max = x[0], nothing[GROUP_MAX] = {0};
     for (int i = 1; i < q->group; i++) {
         min = x[i] < min ? x[i] : min;
         max = x[i] > max ? x[i] : max;

@@ -63,7 +63,8 @@ static void choose_group(const QTypeInfo *q, const float *x, Fit best, int g, Ch
 static void refit(const QTypeInfo *q, const float *x, Choice *c) {
     double uu = 0, um = 0, mm = 0, xu = 0, xm = 0;
     for (int i = 0; i < q->block; i++) {
-        double u = (double)c->parts.scale[i / q->group] * (double)c->v[i], m = c->parts.min[i / q->group];
+        int g = i / q->group;
+        double u = (double)c->parts.scale[g] * (double)c->v[i], m = c->parts.min[g];
         uu += u * u;
         um += u * m;
         mm += m * m;
@@ -97,12 +98,12 @@ static void set_codes(const QTypeInfo *q, Choice *c) {
 void quantise_by_search(const QTypeInfo *q, const float *x, QBlock *out) {
     Fit fit[QBLOCK_GROUPS];
     int groups = q->block / q->group;
-    for (int g = 0; g < groups; g++) fit[g] = fit_group(q, x + g * q->group);
+    for (int g = 0; g < groups; g++) fit[g] = fit_group(q, x + (ptrdiff_t)g * q->group);
     Choice c = {0}, best = {.error = INFINITY};
     start(q, fit, &c.parts);
     for (int turn = 0; turn < TURNS; turn++) {
         c.error = 0;
-        for (int g = 0; g < groups; g++) choose_group(q, x + g * q->group, fit[g], g, &c);
+        for (int g = 0; g < groups; g++) choose_group(q, x + (ptrdiff_t)g * q->group, fit[g], g, &c);
         if (turn == 0 || c.error < best.error) best = c;
         refit(q, x, &c);
     }

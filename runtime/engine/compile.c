@@ -8,14 +8,29 @@
 
 StepFn *step_function(OpKind k) {
     static StepFn *const table[OP_COUNT] = {
-        [OP_EMBED] = step_embed,           [OP_LINEAR] = step_linear,       [OP_RMSNORM] = step_rmsnorm,
-        [OP_HEADNORM] = step_headnorm,     [OP_QUANTISE] = step_quantise,   [OP_ROPE_TABLE] = step_rope_table,
-        [OP_ROPE] = step_rope,             [OP_KV_STORE] = step_kv_store,   [OP_ATTENTION] = step_attention,
-        [OP_SILU_MUL] = step_gated,        [OP_GELU_MUL] = step_gated,      [OP_SCALE] = step_scale,
-        [OP_SOFTCAP] = step_scale,         [OP_RELU] = step_relu,           [OP_ADD] = step_add,
-        [OP_VIEW] = NULL,                  [OP_SELECT] = step_select,       [OP_STATS] = step_stats,
-        [OP_CONV] = step_conv,             [OP_POOL] = step_pool,           [OP_ALLREDUCE] = step_allreduce,
-        [OP_ALLGATHER] = step_allgather,   [OP_SLICE] = step_slice,
+        [OP_EMBED] = step_embed,
+        [OP_LINEAR] = step_linear,
+        [OP_RMSNORM] = step_rmsnorm,
+        [OP_HEADNORM] = step_headnorm,
+        [OP_QUANTISE] = step_quantise,
+        [OP_ROPE_TABLE] = step_rope_table,
+        [OP_ROPE] = step_rope,
+        [OP_KV_STORE] = step_kv_store,
+        [OP_ATTENTION] = step_attention,
+        [OP_SILU_MUL] = step_gated,
+        [OP_GELU_MUL] = step_gated,
+        [OP_SCALE] = step_scale,
+        [OP_SOFTCAP] = step_scale,
+        [OP_RELU] = step_relu,
+        [OP_ADD] = step_add,
+        [OP_VIEW] = NULL,
+        [OP_SELECT] = step_select,
+        [OP_STATS] = step_stats,
+        [OP_CONV] = step_conv,
+        [OP_POOL] = step_pool,
+        [OP_ALLREDUCE] = step_allreduce,
+        [OP_ALLGATHER] = step_allgather,
+        [OP_SLICE] = step_slice,
     };
     return table[k];
 }
@@ -92,16 +107,27 @@ static int compile_gather(Exec *x, const Op *op, Step *s, Err *e) {
     int64_t parts = 0, per = axis == AXIS_FIRST ? s->out.h * s->out.w * s->out.columns : s->out.capacity;
     for (int r = 0; r < p->n_ranks; r++) parts += plan_local_size(p, op->in[0], axis, r);
     s->gather_bytes = calloc((size_t)p->n_ranks, sizeof *s->gather_bytes);
-    s->gather = malloc((size_t)(parts * per + 1) * sizeof(float));
+    size_t bytes = (size_t)(parts * per + 1) * sizeof(float);
+    s->gather = malloc(bytes);
     return s->gather && s->gather_bytes ? 0 : out_of_memory(e);
 }
 
 static int compile_conv(Exec *x, const Op *op, Step *s, Err *e) {
     const Buf *in = &s->in[0];
-    ConvShape c = {.n = in->rows / (in->h * in->w), .h = in->h, .w = in->w, .c = in->columns, .o = s->out.columns,
-                   .kh = op->u.conv.kh, .kw = op->u.conv.kw, .stride = op->u.conv.stride, .pad = op->u.conv.pad,
-                   .depthwise = op->u.conv.groups != 1, .relu = op->u.conv.relu};
-    return conv_create(&c, s->w[0]->values, s->bias[0], pool_size(x->pool), &s->conv, e) ? err_context(e, "%s", op->name) : 0;
+    ConvShape c = {.n = in->rows / (in->h * in->w),
+                   .h = in->h,
+                   .w = in->w,
+                   .c = in->columns,
+                   .o = s->out.columns,
+                   .kh = op->u.conv.kh,
+                   .kw = op->u.conv.kw,
+                   .stride = op->u.conv.stride,
+                   .pad = op->u.conv.pad,
+                   .depthwise = op->u.conv.groups != 1,
+                   .relu = op->u.conv.relu};
+    return conv_create(&c, s->w[0]->values, s->bias[0], pool_size(x->pool), &s->conv, e)
+               ? err_context(e, "%s", op->name)
+               : 0;
 }
 
 static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
@@ -178,8 +204,8 @@ static int compile(Exec *x, Err *e) {
     return 0;
 }
 
-int exec_create(const Plan *p, int rank, const Weights *w, const Kernels *k, Pool *pool, Comm *comm, const ExecOptions *o,
-                Exec **out, Err *e) {
+int exec_create(const Plan *p, int rank, const Weights *w, const Kernels *k, Pool *pool, Comm *comm,
+                const ExecOptions *o, Exec **out, Err *e) {
     *out = NULL;
     Exec *x = calloc(1, sizeof *x);
     if (!x) return out_of_memory(e);

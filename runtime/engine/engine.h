@@ -1,8 +1,8 @@
 /* What stands behind sheaf.h's opaque types. */
 #pragma once
 
-#include "comm/comm.h"
 #include "base/pool.h"
+#include "comm/comm.h"
 #include "engine/exec.h"
 #include "engine/sheaf.h"
 #include "engine/tokenizer.h"
@@ -18,7 +18,7 @@ struct SheafRuntime {
     Pool *pool;
     const Kernels *k;
     QType activations; /* what meets quantised weights */
-    char *trace; /* file, or NULL */
+    char *trace;       /* file, or NULL */
     uint64_t trace_zero;
 };
 

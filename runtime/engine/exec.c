@@ -19,7 +19,8 @@ static void walk(void *arg, int thread, int n_threads) {
         }
         pool_barrier(x->pool);
         if (tracing) trace_add(thread, "wait for threads", "wait", t0, 0);
-        /* Another thread may be in the next step by now, and that may fail: all threads must leave after the same one. */
+        /* Another thread may be in the next step by now, and that may fail: all threads must leave after the same one.
+         */
         if (atomic_load_explicit(&x->failed_at, memory_order_relaxed) <= i) return;
     }
 }
@@ -34,7 +35,8 @@ void exec_fail(Exec *x, const Step *s, const Err *e) {
 int exec_run(Exec *x, const ExecStep *s, Err *e) {
     if (s->n_tokens > x->o.max_tokens || s->n_outputs > x->o.max_outputs || s->top > x->o.top)
         return err_set(e, "a step of %lld tokens with %lld results exceeds what was compiled for (%lld, %lld)",
-                       (long long)s->n_tokens, (long long)s->n_outputs, (long long)x->o.max_tokens, (long long)x->o.max_outputs);
+                       (long long)s->n_tokens, (long long)s->n_outputs, (long long)x->o.max_tokens,
+                       (long long)x->o.max_outputs);
     x->now = s;
     atomic_store(&x->failed_at, x->n_steps);
     pool_run(x->pool, walk, x);

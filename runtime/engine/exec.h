@@ -1,5 +1,5 @@
-/* The executor: a plan compiled for one rank into a list of steps over buffers laid out once, and a walk over that list.
- * exec_run allocates nothing. */
+/* The executor: a plan compiled for one rank into a list of steps over buffers laid out once, and a walk over that
+ * list. exec_run allocates nothing. */
 #pragma once
 
 #include "base/pool.h"
@@ -42,11 +42,12 @@ typedef struct Exec Exec;
 
 /* Collective only in that all ranks of `comm` make one from the same plan. Everything given must outlive it. `rank` is
  * the rank of the plan. The caller frees *out with exec_free. */
-int exec_create(const Plan *p, int rank, const Weights *w, const Kernels *k, Pool *pool, Comm *comm, const ExecOptions *o,
-                Exec **out, Err *e);
+int exec_create(const Plan *p, int rank, const Weights *w, const Kernels *k, Pool *pool, Comm *comm,
+                const ExecOptions *o, Exec **out, Err *e);
 void exec_free(Exec *x);
 
-/* The memory of an input (this rank's part, rows one after the other), to be filled before exec_run; NULL: no such input. */
+/* The memory of an input (this rank's part, rows one after the other), to be filled before exec_run; NULL: no such
+ * input. */
 void *exec_input(Exec *x, const char *name);
 /* Runs the list. Collective. An error leaves the job unusable: the ranks no longer agree. */
 int exec_run(Exec *x, const ExecStep *s, Err *e);

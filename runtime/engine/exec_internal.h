@@ -11,13 +11,13 @@
 /* A value on this rank: rows x columns with a row stride, or quantised rows. */
 typedef struct Buf {
     uint8_t *data;
-    int64_t rows;    /* when constant */
-    DimSym sym;      /* of the rows */
-    int64_t columns; /* local */
-    int64_t ld;      /* values from row to row */
+    int64_t rows;     /* when constant */
+    DimSym sym;       /* of the rows */
+    int64_t columns;  /* local */
+    int64_t ld;       /* values from row to row */
     int64_t capacity; /* rows the memory has room for */
     QType type;
-    int64_t h, w;    /* of an image; rows are n * h * w */
+    int64_t h, w; /* of an image; rows are n * h * w */
 } Buf;
 
 /* Heads that share a KV head on this rank. */
@@ -35,8 +35,8 @@ struct Step {
     const LocalWeight *w[LINEAR_MAX]; /* linear, embed, conv, norm */
     const float *bias[LINEAR_MAX];
     int n_weights;
-    int64_t panel_pairs;  /* linear: over all weights */
-    int64_t first;        /* embed, stats: first index of the local part of the vocabulary */
+    int64_t panel_pairs;     /* linear: over all weights */
+    int64_t first;           /* embed, stats: first index of the local part of the vocabulary */
     Range part[SHARD_PARTS]; /* slice: columns of the input */
     int n_parts;
     KvShape kv;
@@ -44,10 +44,10 @@ struct Step {
     HeadGroup *group;
     int n_groups, n_heads; /* local query heads */
     Conv *conv;
-    float table_scale;     /* rope table: of cosine and sine */
-    double *freq;          /* rope table: [rope_dim / 2] angles per position */
-    size_t *gather_bytes;  /* allgather: [n_ranks], scratch of a run */
-    uint8_t *gather;       /* all ranks' parts, one after the other */
+    float table_scale;    /* rope table: of cosine and sine */
+    double *freq;         /* rope table: [rope_dim / 2] angles per position */
+    size_t *gather_bytes; /* allgather: [n_ranks], scratch of a run */
+    uint8_t *gather;      /* all ranks' parts, one after the other */
 };
 
 struct Exec {
@@ -78,7 +78,9 @@ static inline int64_t buf_rows(const Exec *x, const Buf *b) {
     return b->sym == DIM_TOKENS ? x->now->n_tokens : b->sym == DIM_OUTPUTS ? x->now->n_outputs : b->rows;
 }
 static inline float *buf_row(const Buf *b, int64_t r) { return (float *)(void *)b->data + r * b->ld; }
-static inline ActQ buf_act(const Exec *x, const Buf *b) { return act_view(b->data, b->capacity, buf_rows(x, b), b->columns, qtype_planes(b->type)); }
+static inline ActQ buf_act(const Exec *x, const Buf *b) {
+    return act_view(b->data, b->capacity, buf_rows(x, b), b->columns, qtype_planes(b->type));
+}
 /* Values from buf to buf that stand one after the other. */
 static inline bool buf_dense(const Buf *b) { return b->ld == b->columns; }
 
@@ -91,5 +93,6 @@ int exec_layout(Exec *x, Err *e);
 StepFn *step_function(OpKind k);
 
 StepFn step_embed, step_linear, step_rmsnorm, step_quantise, step_rope_table, step_rope, step_kv_store, step_attention,
-    step_gated, step_headnorm, step_scale, step_select, step_stats;                                              /* steps_lm.c, steps_attention.c */
-StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather, step_slice; /* steps_cnn.c, steps_comm.c */
+    step_gated, step_headnorm, step_scale, step_select, step_stats; /* steps_lm.c, steps_attention.c */
+StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather,
+    step_slice; /* steps_cnn.c, steps_comm.c */

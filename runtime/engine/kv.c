@@ -11,14 +11,17 @@ int kv_create(KvCache *kv, int64_t n_seqs, int64_t n_ctx, Err *e) {
     *kv = (KvCache){.n_seqs = n_seqs, .n_ctx = n_ctx, .blocks_per_seq = per};
     size_t blocks;
     if (!size_mul((size_t)n_seqs, (size_t)per, &blocks) || blocks > INT32_MAX)
-        return err_set(e, "%lld sequences of %lld tokens are more than a KV cache can have", (long long)n_seqs, (long long)n_ctx);
+        return err_set(e, "%lld sequences of %lld tokens are more than a KV cache can have", (long long)n_seqs,
+                       (long long)n_ctx);
     kv->n_blocks = kv->n_free = (int64_t)blocks;
     kv->table = calloc(blocks, sizeof *kv->table);
     kv->free_block = calloc(blocks, sizeof *kv->free_block);
     kv->length = calloc((size_t)n_seqs, sizeof *kv->length);
     kv->check = calloc((size_t)n_seqs, sizeof *kv->check);
-    if (!kv->table || !kv->free_block || !kv->length || !kv->check) return err_set(e, "out of memory for the KV cache's tables");
-    for (size_t i = 0; i < blocks; i++) kv->free_block[i] = (int32_t)(blocks - 1 - i); /* the first is taken last to first */
+    if (!kv->table || !kv->free_block || !kv->length || !kv->check)
+        return err_set(e, "out of memory for the KV cache's tables");
+    for (size_t i = 0; i < blocks; i++)
+        kv->free_block[i] = (int32_t)(blocks - 1 - i); /* the first is taken last to first */
     return 0;
 }
 
@@ -35,7 +38,8 @@ int kv_check(const KvCache *kv, const SheafToken *tokens, size_t n, Err *e) {
     for (size_t i = 0; i < n; i++) {
         int64_t *next = &kv->check[tokens[i].seq];
         if (tokens[i].pos != *next)
-            return err_set(e, "sequence %d goes on at position %lld, not at %d", tokens[i].seq, (long long)*next, tokens[i].pos);
+            return err_set(e, "sequence %d goes on at position %lld, not at %d", tokens[i].seq, (long long)*next,
+                           tokens[i].pos);
         ++*next;
     }
     return 0;

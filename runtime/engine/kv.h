@@ -1,5 +1,5 @@
-/* Which blocks of the KV cache belong to which sequence. Every rank does the same edits in the same order, so the tables
- * are the same everywhere and are not sent. All local. */
+/* Which blocks of the KV cache belong to which sequence. Every rank does the same edits in the same order, so the
+ * tables are the same everywhere and are not sent. All local. */
 #pragma once
 
 #include "base/err.h"

@@ -1,5 +1,6 @@
 /* Buffers: which memory each value of the plan's graph has. A value lives from the operator that makes it to its last
- * reader; memory is reused when a life is over. Views, rotations in place and single slices share their input's memory. */
+ * reader; memory is reused when a life is over. Views, rotations in place and single slices share their input's memory.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,7 +131,8 @@ int exec_layout(Exec *x, Err *e) {
     for (int32_t i = 0; i < g->n_ops; i++) {
         const Op *op = &g->op[i];
         if (op->n_out && shares_input(x, op)) place_alias(x, op, life);
-        for (int j = 0; j < op->n_in; j++) life[life[op->in[j]].root].last = i > life[life[op->in[j]].root].last ? i : life[life[op->in[j]].root].last;
+        for (int j = 0; j < op->n_in; j++)
+            life[life[op->in[j]].root].last = i > life[life[op->in[j]].root].last ? i : life[life[op->in[j]].root].last;
         if (op->kind == OP_STATS) life[life[op->in[0]].root].last = g->n_ops; /* exec_logits */
     }
     life[life[g->output].root].last = g->n_ops;

@@ -14,7 +14,8 @@
 static int sample_content(SheafModel *m, const char *path, Err *e) {
     enum { PIECES = 64, PIECE = 4096 };
     uint8_t piece[PIECE];
-    uint64_t bytes = gguf_file_bytes(m->file), span = bytes > PIECE ? bytes - PIECE : 0, hash = 14695981039346656037u ^ bytes;
+    uint64_t bytes = gguf_file_bytes(m->file), span = bytes > PIECE ? bytes - PIECE : 0,
+             hash = 14695981039346656037u ^ bytes;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return err_errno(e, "%s", path);
     ssize_t n = 0;
@@ -29,7 +30,8 @@ static int sample_content(SheafModel *m, const char *path, Err *e) {
 }
 
 static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
-    if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, act, e)) return -1;
+    if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, act, e))
+        return -1;
     if (tokenizer_from_gguf(m->file, &m->tokenizer, e)) return -1;
     if (tokenizer_size(m->tokenizer) != m->shape.vocab)
         return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path,
@@ -95,8 +97,9 @@ static void count_types(SheafModel *m) {
 }
 
 int model_describe(SheafModel *m, Err *e) {
-    static const char *const keys[] = {"general.architecture", "general.name", "general.license", "general.size_label",
-                                       "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.chat_template"};
+    static const char *const keys[] = {"general.architecture",   "general.name",         "general.license",
+                                       "general.size_label",     "tokenizer.ggml.model", "tokenizer.ggml.pre",
+                                       "tokenizer.chat_template"};
     enum { N_KEYS = sizeof keys / sizeof *keys };
     SheafModelInfo *info = &m->info;
     size_t room = 0;
@@ -107,8 +110,8 @@ int model_describe(SheafModel *m, Err *e) {
     char *at = m->strings = malloc(room);
     if (!at) return err_set(e, "out of memory");
     info->format = gguf_version(m->file) == 2 ? "GGUF 2" : "GGUF 3";
-    const char **text[N_KEYS] = {&info->architecture, &info->name, &info->license, &info->size_label,
-                                 &info->tokenizer, &info->pre_tokenizer, &info->chat_template};
+    const char **text[N_KEYS] = {&info->architecture, &info->name,          &info->license,      &info->size_label,
+                                 &info->tokenizer,    &info->pre_tokenizer, &info->chat_template};
     for (size_t i = 0; i < N_KEYS; i++) *text[i] = copy_text(m, keys[i], &at);
     const LmShape *s = &m->shape;
     info->file_bytes = gguf_file_bytes(m->file);
@@ -122,13 +125,13 @@ int model_describe(SheafModel *m, Err *e) {
     info->context = s->context;
     info->rope_base = s->rope_base;
     info->tensors = (int64_t)gguf_n_tensors(m->file);
-    info->kv_bytes_per_token = (uint64_t)(2 * 2 * s->layers * s->kv_heads * s->head_dim);
+    info->kv_bytes_per_token = (uint64_t)(INT64_C(4) * s->layers * s->kv_heads * s->head_dim);
     count_types(m);
     return 0;
 }
 
-int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
-                   SheafErr *err) {
+int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos, bool special, int32_t **ids,
+                   size_t *n, SheafErr *err) {
     *ids = NULL;
     *n = 0;
     return tokenizer_encode(m->tokenizer, text, bytes, bos, special, ids, n, err_of(err));
@@ -141,7 +144,8 @@ size_t sheaf_token_bytes(const SheafModel *m, int32_t id, bool special, char *bu
 bool sheaf_token_ends(const SheafModel *m, int32_t id) { return tokenizer_ends(m->tokenizer, id); }
 int32_t sheaf_token_bos(const SheafModel *m) { return tokenizer_bos(m->tokenizer); }
 
-/* ---- plans ----------------------------------------------------------------------------------------------------------*/
+/* ---- plans
+ * ----------------------------------------------------------------------------------------------------------*/
 
 typedef struct PlanWithAdvice {
     SheafPlan plan;
@@ -197,12 +201,19 @@ int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, S
     }
     ExecOptions o = {.max_tokens = 512, .max_outputs = 1, .top = SHEAF_TOP};
     PlanWire w = plan_wire(p);
-    a->plan = (SheafPlan){.ranks = ranks, .hash = p->hash, .rank = rank, .wire_bytes_per_token = w.bytes_per_token,
-                          .collectives_per_step = w.collectives, .advice = a->advice};
+    a->plan = (SheafPlan){.ranks = ranks,
+                          .hash = p->hash,
+                          .rank = rank,
+                          .wire_bytes_per_token = w.bytes_per_token,
+                          .collectives_per_step = w.collectives,
+                          .advice = a->advice};
     int status = 0;
     for (int r = 0; r < ranks && !status; r++) {
         PlanRankCost c = plan_rank_cost(p, r);
-        rank[r] = (SheafPlanRank){.heads = c.heads, .kv_heads = c.kv_heads, .ffn_rows = c.ffn_rows, .vocab_rows = c.vocab_rows,
+        rank[r] = (SheafPlanRank){.heads = c.heads,
+                                  .kv_heads = c.kv_heads,
+                                  .ffn_rows = c.ffn_rows,
+                                  .vocab_rows = c.vocab_rows,
                                   .weight_bytes = c.weight_bytes,
                                   .kv_bytes = c.kv_bytes_per_token * (uint64_t)(ceil_div(n_ctx, KV_BLOCK) * KV_BLOCK)};
         a->plan.weight_bytes_total += c.weight_bytes;

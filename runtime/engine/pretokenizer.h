@@ -10,12 +10,14 @@ typedef struct Pretokenizer Pretokenizer;
 typedef struct PretokenizerTraits {
     bool ignore_merges; /* a piece that is a token is that token, whatever the merges say */
     bool add_bos;       /* unless the file has a flag */
+    bool raw;           /* the text itself is merged, with U+2581 for spaces, not letters for its bytes */
 } PretokenizerTraits;
 
-/* By the name in tokenizer.ggml.pre; an unknown one is an error that lists those known. The caller owns *out. Local. */
+/* By the name in tokenizer.ggml.pre; an unknown one is an error that names it. The caller owns *out. Local. */
 int pretokenizer_create(GgufString name, Pretokenizer **out, Err *e);
 void pretokenizer_free(Pretokenizer *p);
 PretokenizerTraits pretokenizer_traits(const Pretokenizer *p);
+bool pretokenizer_is_raw(GgufString name);
 
 /* Valid UTF-8 -> *ends[*n]: where each piece ends; the first begins at 0, the last ends at `bytes`, none is empty. The
  * list is p's and stays until the next call. Local. */

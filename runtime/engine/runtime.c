@@ -37,7 +37,8 @@ static int make_pool(SheafRuntime *rt, const SheafRuntimeOptions *o, Err *e) {
     Err mine = {""};
     int *cpus = malloc(TOPO_MAX_CPUS * sizeof *cpus);
     int n = -1;
-    if (o->threads < 0 || o->threads > TOPO_MAX_CPUS) err_set(&mine, "threads per rank: %d is not in 0 .. %d", o->threads, TOPO_MAX_CPUS);
+    if (o->threads < 0 || o->threads > TOPO_MAX_CPUS)
+        err_set(&mine, "threads per rank: %d is not in 0 .. %d", o->threads, TOPO_MAX_CPUS);
     else if (!cpus) err_set(&mine, "out of memory");
     else n = topo_cpus(comm_local_rank(rt->comm), comm_local_size(rt->comm), o->threads, cpus, &mine);
     bool failed = n < 1 || pool_create(n, o->pin ? cpus : NULL, &rt->pool, &mine) != 0;
@@ -90,7 +91,8 @@ static int write_trace(SheafRuntime *rt, Err *e) {
     char *mine = NULL, *all = NULL;
     Err local = {""};
     size_t *sizes = calloc((size_t)n, sizeof *sizes), *eight = calloc((size_t)n, sizeof *eight), total = 0;
-    bool failed = !sizes || !eight || trace_json(rank, comm_host_name(rt->comm, rank), rt->trace_zero, &mine, &local) != 0;
+    bool failed =
+        !sizes || !eight || trace_json(rank, comm_host_name(rt->comm, rank), rt->trace_zero, &mine, &local) != 0;
     int status = comm_agree(rt->comm, failed, &local, e);
     if (!status) {
         for (int i = 0; i < n; i++) eight[i] = sizeof(size_t);

@@ -1,5 +1,5 @@
-/* A session: weights in memory, compiled steps, sequences in the KV cache. Rank 0 describes each step in one message; all
- * ranks then do the same with it, so that block tables and lengths are the same everywhere. */
+/* A session: weights in memory, compiled steps, sequences in the KV cache. Rank 0 describes each step in one message;
+ * all ranks then do the same with it, so that block tables and lengths are the same everywhere. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ struct SheafSession {
     KvCache kv;
     SheafSessionOptions o;
     SheafSessionInfo info;
-    SheafToken *tokens; /* [max_batch] as received */
-    ExecSpan *spans;    /* [max_batch] */
+    SheafToken *tokens;                        /* [max_batch] as received */
+    ExecSpan *spans;                           /* [max_batch] */
     int32_t *ids, *positions, *rows, *targets; /* the executor's inputs */
     /* results of all ranks, one after the other */
     size_t *gather_bytes; /* [ranks] */
@@ -38,22 +38,29 @@ struct SheafSession {
     bool broken;       /* a step failed: the ranks no longer agree */
 };
 
-/* ---- opening --------------------------------------------------------------------------------------------------------*/
+/* ---- opening
+ * --------------------------------------------------------------------------------------------------------*/
 
 static int check_options(const SheafModel *m, SheafSessionOptions *o, Err *e) {
     if (o->n_ctx == 0) o->n_ctx = i64_min(DEFAULT_CONTEXT, m->shape.context);
     if (o->n_seqs == 0) o->n_seqs = 1;
     if (o->max_batch == 0) o->max_batch = DEFAULT_BATCH;
     if (o->max_outputs == 0) o->max_outputs = o->n_seqs;
-    if (o->n_ctx < 1 || o->n_ctx > INT32_MAX) return err_set(e, "context of %lld tokens: 1 to %d are possible", (long long)o->n_ctx, INT32_MAX);
-    if (o->n_seqs < 1 || o->n_seqs > 1 << 16) return err_set(e, "%lld sequences: 1 to 65536 are possible", (long long)o->n_seqs);
-    if (o->max_batch < 1 || o->max_batch > 1 << 20) return err_set(e, "steps of %lld tokens: 1 to 1048576 are possible", (long long)o->max_batch);
-    if (o->max_outputs < 1 || o->max_outputs > o->max_batch) o->max_outputs = i64_max(1, i64_min(o->max_outputs, o->max_batch));
+    if (o->n_ctx < 1 || o->n_ctx > INT32_MAX)
+        return err_set(e, "context of %lld tokens: 1 to %d are possible", (long long)o->n_ctx, INT32_MAX);
+    if (o->n_seqs < 1 || o->n_seqs > 1 << 16)
+        return err_set(e, "%lld sequences: 1 to 65536 are possible", (long long)o->n_seqs);
+    if (o->max_batch < 1 || o->max_batch > 1 << 20)
+        return err_set(e, "steps of %lld tokens: 1 to 1048576 are possible", (long long)o->max_batch);
+    if (o->max_outputs < 1 || o->max_outputs > o->max_batch)
+        o->max_outputs = i64_max(1, i64_min(o->max_outputs, o->max_batch));
     return 0;
 }
 
 /* Bytes of one rank's results: a RowStats and `top` candidates for each row. */
-static size_t result_bytes(int64_t rows, int top) { return (size_t)rows * (sizeof(RowStats) + (size_t)top * sizeof(Candidate)); }
+static size_t result_bytes(int64_t rows, int top) {
+    return (size_t)rows * (sizeof(RowStats) + (size_t)top * sizeof(Candidate));
+}
 
 static int make_memory(SheafSession *s, Err *e) {
     size_t batch = (size_t)s->o.max_batch, ranks = (size_t)s->plan->n_ranks, outputs = (size_t)s->o.max_outputs;
@@ -77,9 +84,11 @@ static int open_local(SheafSession *s, Err *e) {
     SheafRuntime *rt = s->rt;
     int rank = comm_rank(rt->comm);
     LoadProgress *progress = rank == 0 ? s->o.progress : NULL;
-    if (weights_load(s->plan, rank, gguf_path(s->m->file), rt->pool, progress, s->o.progress_arg, &s->weights, e)) return -1;
+    if (weights_load(s->plan, rank, gguf_path(s->m->file), rt->pool, progress, s->o.progress_arg, &s->weights, e))
+        return -1;
     if (kv_create(&s->kv, s->o.n_seqs, s->o.n_ctx, e)) return -1;
-    ExecOptions x = {.max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .kv_blocks = s->kv.n_blocks, .top = SHEAF_TOP};
+    ExecOptions x = {
+        .max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .kv_blocks = s->kv.n_blocks, .top = SHEAF_TOP};
     if (exec_create(s->plan, rank, &s->weights, rt->k, rt->pool, rt->comm, &x, &s->exec, e)) return -1;
     return make_memory(s, e);
 }
@@ -93,9 +102,13 @@ static int fill_info(SheafSession *s, uint64_t began, Err *e) {
     for (int i = 0; !status && i < n; i++) bytes[i] = sizeof *all;
     uint64_t resident = arena_resident(&s->weights.arena);
     if (!status) status = comm_allgather(c, &resident, bytes, all, e);
-    s->info = (SheafSessionInfo){.weight_bytes = s->weights.bytes, .weight_bytes_resident = resident,
-                                 .kv_bytes = exec_state_bytes(s->exec), .activation_bytes = exec_activation_bytes(s->exec),
-                                 .plan_hash = s->plan->hash, .n_ctx = s->o.n_ctx, .max_batch = s->o.max_batch,
+    s->info = (SheafSessionInfo){.weight_bytes = s->weights.bytes,
+                                 .weight_bytes_resident = resident,
+                                 .kv_bytes = exec_state_bytes(s->exec),
+                                 .activation_bytes = exec_activation_bytes(s->exec),
+                                 .plan_hash = s->plan->hash,
+                                 .n_ctx = s->o.n_ctx,
+                                 .max_batch = s->o.max_batch,
                                  .n_seqs = s->o.n_seqs};
     for (int i = 0; !status && i < n; i++) s->info.weight_bytes_all_ranks += all[i];
     s->info.load_s = 1e-9 * (double)(trace_now() - began);
@@ -132,7 +145,8 @@ int sheaf_session_open(SheafModel *m, const SheafSessionOptions *o, SheafSession
     s->m = m;
     s->rt = m->rt;
     s->o = *o;
-    bool failed = check_options(m, &s->o, &mine) || plan_make(&m->graph, &(PlanOptions){.n_ranks = comm_size(c)}, &s->plan, &mine);
+    bool failed = check_options(m, &s->o, &mine) ||
+                  plan_make(&m->graph, &(PlanOptions){.n_ranks = comm_size(c)}, &s->plan, &mine);
     int status = comm_agree(c, failed, &mine, e);
     if (!status) status = comm_same(c, s->plan->hash, "the plan (is it the same model file on all hosts?)", e);
     if (!status) {
@@ -150,7 +164,8 @@ int sheaf_session_open(SheafModel *m, const SheafSessionOptions *o, SheafSession
 
 const SheafSessionInfo *sheaf_session_info(const SheafSession *s) { return &s->info; }
 
-/* ---- a step, on every rank ------------------------------------------------------------------------------------------*/
+/* ---- a step, on every rank
+ * ------------------------------------------------------------------------------------------*/
 
 /* The executor's inputs and spans from the tokens of the step. */
 static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e) {
@@ -166,11 +181,13 @@ static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e)
             s->targets[outputs++] = t->target;
         }
         const SheafToken *before = i ? &s->tokens[i - 1] : NULL;
-        bool goes_on = before && before->seq == t->seq && before->pos + 1 == t->pos && s->spans[spans - 1].n_rows < ATTN_ROWS;
+        bool goes_on =
+            before && before->seq == t->seq && before->pos + 1 == t->pos && s->spans[spans - 1].n_rows < ATTN_ROWS;
         if (goes_on) s->spans[spans - 1].n_rows++;
         else s->spans[spans++] = (ExecSpan){.row0 = i, .n_rows = 1, .pos0 = t->pos, .table = kv_table(&s->kv, t->seq)};
     }
-    *step = (ExecStep){.n_tokens = d->n_tokens, .n_outputs = d->n_outputs, .span = s->spans, .n_spans = spans, .top = d->top};
+    *step = (ExecStep){
+        .n_tokens = d->n_tokens, .n_outputs = d->n_outputs, .span = s->spans, .n_spans = spans, .top = d->top};
     return 0;
 }
 
@@ -179,7 +196,8 @@ static int gather_results(SheafSession *s, const Descriptor *d, Err *e) {
     size_t rows = (size_t)d->n_outputs, top = (size_t)d->top, bytes = result_bytes(d->n_outputs, d->top);
     memcpy(s->mine, exec_output(s->exec), rows * sizeof(RowStats));
     uint8_t *at = s->mine + rows * sizeof(RowStats);
-    for (size_t r = 0; r < rows; r++, at += top * sizeof(Candidate)) memcpy(at, exec_candidates(s->exec, (int64_t)r), top * sizeof(Candidate));
+    for (size_t r = 0; r < rows; r++, at += top * sizeof(Candidate))
+        memcpy(at, exec_candidates(s->exec, (int64_t)r), top * sizeof(Candidate));
     for (int i = 0; i < s->plan->n_ranks; i++) s->gather_bytes[i] = bytes;
     return comm_allgather(s->rt->comm, s->mine, s->gather_bytes, s->gathered, e);
 }
@@ -222,22 +240,29 @@ int sheaf_follow(SheafSession *s, SheafErr *err) {
     }
 }
 
-/* ---- rank 0 ---------------------------------------------------------------------------------------------------------*/
+/* ---- rank 0
+ * ---------------------------------------------------------------------------------------------------------*/
 
 static int check_step(const SheafSession *s, const SheafToken *tokens, size_t n, Descriptor *d, Err *e) {
     if (s->broken) return err_set(e, "an earlier step failed: the session can only be closed");
-    if (n < 1 || n > (size_t)s->o.max_batch) return err_set(e, "a step of %zu tokens: 1 to %lld are possible", n, (long long)s->o.max_batch);
+    if (n < 1 || n > (size_t)s->o.max_batch)
+        return err_set(e, "a step of %zu tokens: 1 to %lld are possible", n, (long long)s->o.max_batch);
     *d = (Descriptor){.command = COMMAND_STEP, .n_tokens = (int32_t)n, .top = 1};
     for (size_t i = 0; i < n; i++) {
         const SheafToken *t = &tokens[i];
-        if (t->id < 0 || t->id >= s->m->shape.vocab) return err_set(e, "token id %d is not in the vocabulary of %lld", t->id, (long long)s->m->shape.vocab);
-        if (t->seq < 0 || t->seq >= s->o.n_seqs) return err_set(e, "sequence %d: 0 to %lld are possible", t->seq, (long long)s->o.n_seqs - 1);
-        if (t->pos < 0 || t->pos >= s->o.n_ctx) return err_set(e, "position %d is outside the context of %lld tokens", t->pos, (long long)s->o.n_ctx);
-        if (t->target < -1 || t->target >= s->m->shape.vocab) return err_set(e, "target id %d is not in the vocabulary", t->target);
+        if (t->id < 0 || t->id >= s->m->shape.vocab)
+            return err_set(e, "token id %d is not in the vocabulary of %lld", t->id, (long long)s->m->shape.vocab);
+        if (t->seq < 0 || t->seq >= s->o.n_seqs)
+            return err_set(e, "sequence %d: 0 to %lld are possible", t->seq, (long long)s->o.n_seqs - 1);
+        if (t->pos < 0 || t->pos >= s->o.n_ctx)
+            return err_set(e, "position %d is outside the context of %lld tokens", t->pos, (long long)s->o.n_ctx);
+        if (t->target < -1 || t->target >= s->m->shape.vocab)
+            return err_set(e, "target id %d is not in the vocabulary", t->target);
         d->n_outputs += t->output;
         if (t->output && t->target < 0) d->top = SHEAF_TOP;
     }
-    if (d->n_outputs > s->o.max_outputs) return err_set(e, "%d results in a step: at most %lld are possible", d->n_outputs, (long long)s->o.max_outputs);
+    if (d->n_outputs > s->o.max_outputs)
+        return err_set(e, "%d results in a step: at most %lld are possible", d->n_outputs, (long long)s->o.max_outputs);
     return kv_check(&s->kv, tokens, n, e);
 }
 
@@ -265,7 +290,8 @@ static void merge_row(const SheafSession *s, const Descriptor *d, int64_t r, She
         for (int i = 0; i < n; i++) {
             const uint8_t *part = s->gathered + (size_t)i * bytes;
             const RowStats *st = (const RowStats *)(const void *)part + r;
-            const Candidate *c = (const Candidate *)(const void *)(part + rows * sizeof(RowStats)) + r * d->top + next[i];
+            const Candidate *c =
+                (const Candidate *)(const void *)(part + rows * sizeof(RowStats)) + r * d->top + next[i];
             if (next[i] < st->n_top && (!best || c->logit > best->logit)) {
                 best = c;
                 from = i;
@@ -292,7 +318,8 @@ static void merge_logits(const SheafSession *s, const Descriptor *d, float *out)
     }
 }
 
-int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult *results, float *logits, SheafErr *err) {
+int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult *results, float *logits,
+               SheafErr *err) {
     Err *e = err_of(err);
     Descriptor d;
     if (check_step(s, tokens, n, &d, e)) return -1;
@@ -300,7 +327,8 @@ int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult 
     if (logits && !s->o.logits) return err_set(e, "the session was not opened for whole logits");
     memcpy(s->tokens, tokens, n * sizeof *tokens);
     Comm *c = s->rt->comm;
-    if (comm_broadcast(c, &d, sizeof d, e) || comm_broadcast(c, s->tokens, n * sizeof *tokens, e) || execute(s, &d, e)) {
+    if (comm_broadcast(c, &d, sizeof d, e) || comm_broadcast(c, s->tokens, n * sizeof *tokens, e) ||
+        execute(s, &d, e)) {
         s->broken = true;
         return -1;
     }
@@ -311,8 +339,11 @@ int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult 
 
 int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err) {
     Err *e = err_of(err);
-    if (seq < 0 || seq >= s->o.n_seqs) return err_set(e, "sequence %d: 0 to %lld are possible", seq, (long long)s->o.n_seqs - 1);
-    if (pos < 0 || pos > kv_length(&s->kv, seq)) return err_set(e, "sequence %d has %lld positions, not %lld", seq, (long long)kv_length(&s->kv, seq), (long long)pos);
+    if (seq < 0 || seq >= s->o.n_seqs)
+        return err_set(e, "sequence %d: 0 to %lld are possible", seq, (long long)s->o.n_seqs - 1);
+    if (pos < 0 || pos > kv_length(&s->kv, seq))
+        return err_set(e, "sequence %d has %lld positions, not %lld", seq, (long long)kv_length(&s->kv, seq),
+                       (long long)pos);
     Descriptor d = {.command = COMMAND_TRUNCATE, .seq = seq, .pos = pos};
     if (comm_broadcast(s->rt->comm, &d, sizeof d, e)) return -1;
     kv_truncate(&s->kv, seq, pos);

@@ -1,8 +1,8 @@
 /* Sheaf's public interface: one model over all the ranks that mpirun gives, on CPUs.
  *
- * Every rank makes the same calls to open things (they are collective: all ranks, same arguments, same order). Then rank
- * 0 drives (sheaf_step and the calls marked "rank 0"), and every other rank sits in sheaf_follow until rank 0 ends the
- * session. In a job of one rank there is nothing to follow.
+ * Every rank makes the same calls to open things (they are collective: all ranks, same arguments, same order). Then
+ * rank 0 drives (sheaf_step and the calls marked "rank 0"), and every other rank sits in sheaf_follow until rank 0 ends
+ * the session. In a job of one rank there is nothing to follow.
  *
  * A function that can fail returns 0, or -1 with one line in `err`. A failure of any rank in a collective call is
  * returned on all of them with the same message. Not thread-safe: one thread of a process calls this interface.
@@ -36,20 +36,21 @@ typedef struct SheafRuntimeOptions {
     bool each_rank_a_host; /* network path between all ranks */
     bool check;            /* compare hashes over ranks after every collective */
     const char *wire;      /* "f32" or "bf16" between hosts; NULL: f32 */
-    const char *isa;       /* force a lower instruction set ("ref", "avx2", "avx512vnni"); NULL or "": the best that all have */
+    const char
+        *isa; /* force a lower instruction set ("ref", "avx2", "avx512vnni"); NULL or "": the best that all have */
     const char *activations; /* what meets quantised weights: "int16" or "int8"; NULL or "": int16 */
-    const char *trace;     /* file for a Chrome trace, written by sheaf_runtime_close; NULL: none */
+    const char *trace;       /* file for a Chrome trace, written by sheaf_runtime_close; NULL: none */
 } SheafRuntimeOptions;
 
 int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err); /* collective */
-int sheaf_runtime_close(SheafRuntime *rt, SheafErr *err);                               /* collective */
-int sheaf_rank(const SheafRuntime *rt);                                                 /* local */
+int sheaf_runtime_close(SheafRuntime *rt, SheafErr *err);                                /* collective */
+int sheaf_rank(const SheafRuntime *rt);                                                  /* local */
 int sheaf_ranks(const SheafRuntime *rt);
 int sheaf_hosts(const SheafRuntime *rt);
 int sheaf_threads(const SheafRuntime *rt);
 const char *sheaf_isa(const SheafRuntime *rt);
-/* Agreement between ranks over a failure outside this library (collective): returns 0 when `failed` is false on all, else
- * -1 everywhere with the lowest failing rank's `mine`. */
+/* Agreement between ranks over a failure outside this library (collective): returns 0 when `failed` is false on all,
+ * else -1 everywhere with the lowest failing rank's `mine`. */
 int sheaf_agree(SheafRuntime *rt, bool failed, const SheafErr *mine, SheafErr *err);
 /* Ends the whole job at once, from any rank. Does not return. */
 _Noreturn void sheaf_abort(SheafRuntime *rt, int status);
@@ -76,12 +77,46 @@ typedef struct SheafModelInfo { /* strings live as long as the model; "" when th
 } SheafModelInfo;
 const SheafModelInfo *sheaf_model_info(const SheafModel *m); /* local */
 
+/* ---- other number formats for a file's weights ---------------------------------------------------------------------
+ */
+typedef struct SheafQuantizeOptions {
+    const char *type; /* what matrices become: a name of GGUF's types, in any case: "f32", "f16", "bf16", "q4_0",
+                         "q4_1", "q5_0", "q5_1", "q8_0", "q2_k" ... "q6_k", "iq4_nl", "iq4_xs" */
+    const char *const *rules; /* [n_rules] "PATTERN=TYPE" (a shell pattern), over `type` for the tensors whose name
+                                 matches; the first that matches counts. TYPE may be "keep" */
+    int n_rules;
+    bool (*progress)(void *arg, uint64_t bytes_done,
+                     uint64_t bytes_total); /* rank 0: of the input; false: stop; or NULL */
+    void *progress_arg;
+} SheafQuantizeOptions;
+
+typedef struct SheafQuantizeInfo {      /* rank 0; zero on the others */
+    bool stopped;                       /* `progress` said so: there is no output */
+    uint64_t bytes_before, bytes_after; /* of the files */
+    int64_t tensors, converted;
+    int64_t requantised;             /* of those converted: from a quantised type, so that two errors add up */
+    int64_t vectors, others, uneven; /* kept: vectors and single rows; what a rule or its name keeps, or has the type
+                                        already; matrices whose rows are no whole number of blocks of the type */
+    char uneven_name[72];            /* the first of these */
+    int64_t uneven_columns;
+    double relative_error; /* over all converted weights: root of sum (w' - w)^2 / sum w^2 */
+    int n_types;
+    SheafTypeCount types[32]; /* of the new file */
+} SheafQuantizeInfo;
+
+/* Writes the GGUF file `out` with the metadata of `in` and its tensors in other types: matrices (tensors of two
+ * dimensions or more with at least two rows) named "*.weight", but for a few that other programs want in full
+ * precision; a rule takes any matrix. Whether this library runs the architecture or the types does not matter. `out`
+ * appears when it is complete; a failure leaves nothing. Collective; rank 0 works, with all its threads. */
+int sheaf_quantize(SheafRuntime *rt, const char *in, const char *out, const SheafQuantizeOptions *o,
+                   SheafQuantizeInfo *info, SheafErr *err);
+
 /* ---- tokens (local) ---------------------------------------------------------------------------------------------- */
 /* Text (any bytes; what is not UTF-8 is an error that names the offset) -> ids, malloc'ed into *ids, which the caller
  * frees with free(). `special`: text like <|im_end|> becomes the special token. BOS is added where the model's flags
  * say so and `bos` is true. */
-int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
-                   SheafErr *err);
+int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos, bool special, int32_t **ids,
+                   size_t *n, SheafErr *err);
 /* The bytes of one token (not always whole UTF-8 characters), into buf; returns their number, or the number needed when
  * that is more than `cap`. Special tokens give their text when `special`, else nothing. */
 size_t sheaf_token_bytes(const SheafModel *m, int32_t id, bool special, char *buf, size_t cap);
@@ -96,11 +131,11 @@ typedef struct SheafPlanRank {
 typedef struct SheafPlan {
     int ranks;
     uint64_t hash;
-    SheafPlanRank *rank;                 /* [ranks] */
-    uint64_t wire_bytes_per_token;       /* bytes one rank gives to others for a token, over all collectives */
+    SheafPlanRank *rank;           /* [ranks] */
+    uint64_t wire_bytes_per_token; /* bytes one rank gives to others for a token, over all collectives */
     int64_t collectives_per_step;
-    uint64_t weight_bytes_total;         /* over all ranks; more than the file's where something is replicated */
-    const char *advice;                  /* one line when this rank count is a bad idea, else "" */
+    uint64_t weight_bytes_total; /* over all ranks; more than the file's where something is replicated */
+    const char *advice;          /* one line when this rank count is a bad idea, else "" */
 } SheafPlan;
 /* For `ranks` ranks, a context of n_ctx tokens, whatever the job's own size. Free with sheaf_plan_free. */
 int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, SheafErr *err);
@@ -108,23 +143,24 @@ void sheaf_plan_free(SheafPlan *p);
 
 /* ---- a session --------------------------------------------------------------------------------------------------- */
 typedef struct SheafSessionOptions {
-    int64_t n_ctx;     /* positions a sequence may have; 0: the smaller of 4096 and the model's own */
-    int64_t n_seqs;    /* sequences held at once; 0: 1 */
-    int64_t max_batch; /* tokens in one step at most; 0: 512 */
+    int64_t n_ctx;       /* positions a sequence may have; 0: the smaller of 4096 and the model's own */
+    int64_t n_seqs;      /* sequences held at once; 0: 1 */
+    int64_t max_batch;   /* tokens in one step at most; 0: 512 */
     int64_t max_outputs; /* rows of a step that may want a result; 0: n_seqs */
-    bool logits;       /* whole rows of logits may be asked for */
+    bool logits;         /* whole rows of logits may be asked for */
     void (*progress)(void *arg, uint64_t bytes_done, uint64_t bytes_total); /* rank 0, while loading; or NULL */
     void *progress_arg;
 } SheafSessionOptions;
 
 int sheaf_session_open(SheafModel *m, const SheafSessionOptions *o, SheafSession **out, SheafErr *err); /* collective */
-void sheaf_session_close(SheafSession *s); /* rank 0 calls it to release the followers; each rank frees its own with it */
+void sheaf_session_close(
+    SheafSession *s); /* rank 0 calls it to release the followers; each rank frees its own with it */
 int sheaf_follow(SheafSession *s, SheafErr *err); /* ranks > 0: executes steps until rank 0 closes the session */
 
 /* A token of a step. The tokens of a sequence come at consecutive positions, starting where the sequence ended. */
 typedef struct SheafToken {
     int32_t id;
-    int32_t seq;    /* 0 .. n_seqs - 1 */
+    int32_t seq; /* 0 .. n_seqs - 1 */
     int32_t pos;
     int32_t target; /* id whose logit is wanted after this token, or -1 */
     bool output;    /* a result is wanted for this token */
@@ -132,9 +168,9 @@ typedef struct SheafToken {
 
 enum { SHEAF_TOP = 64 };
 typedef struct SheafResult { /* for one output token, in the order of the batch */
-    double logsumexp;   /* of all logits */
-    float target_logit; /* of `target`, NaN when it was -1 */
-    int n_top;          /* largest logits, descending */
+    double logsumexp;        /* of all logits */
+    float target_logit;      /* of `target`, NaN when it was -1 */
+    int n_top;               /* largest logits, descending */
     int32_t id[SHEAF_TOP];
     float logit[SHEAF_TOP];
 } SheafResult;
@@ -163,7 +199,8 @@ typedef struct SheafSampling {
     uint64_t seed;
 } SheafSampling;
 typedef struct SheafSampler SheafSampler; /* the random state */
-int sheaf_sampler_new(const SheafSampling *o, SheafSampler **out, SheafErr *err); /* refuses values out of range by name */
+int sheaf_sampler_new(const SheafSampling *o, SheafSampler **out,
+                      SheafErr *err); /* refuses values out of range by name */
 void sheaf_sampler_free(SheafSampler *s);
 bool sheaf_sampler_wants_logits(const SheafSampler *s); /* more candidates than SHEAF_TOP may matter */
 /* From a result; `logits` [vocabulary] when sheaf_sampler_wants_logits. In the order top-k, top-p, min-p, temperature,

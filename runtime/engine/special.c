@@ -43,6 +43,21 @@ void special_free(Special *s) {
     *s = (Special){0};
 }
 
+size_t special_longest(const Special *s, const char *text, size_t n, int32_t *id) {
+    const uint8_t *p = (const uint8_t *)text;
+    size_t found = 0;
+    uint32_t node = n ? s->first[p[0]] : 0;
+    for (size_t i = 0; node;) {
+        if (s->nodes[node].id >= 0) {
+            found = i + 1;
+            *id = s->nodes[node].id;
+        }
+        if (++i == n) break;
+        for (node = s->nodes[node].child; node && s->nodes[node].byte != p[i];) node = s->nodes[node].sibling;
+    }
+    return found;
+}
+
 typedef struct Hits {
     SpecialHit *at;
     size_t n, cap;

@@ -26,6 +26,9 @@ typedef struct SpecialHit {
 int special_add(Special *s, GgufString text, int32_t id, bool always, Err *e);
 void special_free(Special *s);
 
+/* The longest token that text[0, n) begins with: its size, and which it is; 0: none. Local. */
+size_t special_longest(const Special *s, const char *text, size_t n, int32_t *id);
+
 /* Where special tokens stand in the text, in order, none overlapping: a longer token wins over a shorter one wherever
  * they are, a lower id over a higher one of the same length, then the leftmost. `all`: also those that do not count
  * always. *hits (malloc'ed; NULL when there are none) is the caller's. Local. */

@@ -18,10 +18,20 @@ void step_kv_store(Exec *x, const Step *s, int thread, int n) {
 }
 
 static void attend(const Exec *x, const Step *s, const ExecSpan *span, const HeadGroup *g, int head0, int head1) {
-    AttnRun run = {.q = buf_row(&s->in[0], span->row0), .out = buf_row(&s->out, span->row0), .ldq = s->in[0].ld,
-                   .ldo = s->out.ld, .q_head0 = head0, .q_head1 = head1, .kv_head = g->kv_head,
-                   .scale = s->op->u.attn.scale, .shape = s->kv, .blocks = s->state, .table = span->table,
-                   .pos0 = span->pos0, .n_rows = span->n_rows, .window = s->op->u.attn.window,
+    AttnRun run = {.q = buf_row(&s->in[0], span->row0),
+                   .out = buf_row(&s->out, span->row0),
+                   .ldq = s->in[0].ld,
+                   .ldo = s->out.ld,
+                   .q_head0 = head0,
+                   .q_head1 = head1,
+                   .kv_head = g->kv_head,
+                   .scale = s->op->u.attn.scale,
+                   .shape = s->kv,
+                   .blocks = s->state,
+                   .table = span->table,
+                   .pos0 = span->pos0,
+                   .n_rows = span->n_rows,
+                   .window = s->op->u.attn.window,
                    .softcap = s->op->u.attn.softcap};
     x->k->attention(&run);
 }

@@ -2,7 +2,8 @@
 #include "engine/exec_internal.h"
 
 /* Columns of all rows, in shares of whole rows; a buffer without gaps is one long row. */
-static void share_elements(const Exec *x, const Buf *b, int thread, int n, bool dense, int64_t *r0, int64_t *r1, int64_t *columns) {
+static void share_elements(const Exec *x, const Buf *b, int thread, int n, bool dense, int64_t *r0, int64_t *r1,
+                           int64_t *columns) {
     int64_t rows = buf_rows(x, b);
     *columns = b->columns;
     if (dense && rows < n) { /* few rows: share out vectors of 16 */

@@ -50,7 +50,8 @@ void step_linear(Exec *x, const Step *s, int thread, int n) {
         float *y = buf_row(&s->out, 0) + column;
         if (p0 < p1 && quantised) x->k->matmul_q(w, &a, block0, block1, p0, p1, y, s->out.ld, &ep);
         else if (p0 < p1)
-            x->k->matmul_f(w, buf_row(in, 0), in->ld, block0 * ACT_ROWS, i64_min(block1 * ACT_ROWS, m), p0, p1, y, s->out.ld, &ep);
+            x->k->matmul_f(w, buf_row(in, 0), in->ld, block0 * ACT_ROWS, i64_min(block1 * ACT_ROWS, m), p0, p1, y,
+                           s->out.ld, &ep);
         column += w->n;
         pairs_before += pairs;
     }
@@ -116,7 +117,8 @@ void step_rope(Exec *x, const Step *s, int thread, int n) {
     int dim = s->op->u.rope.head_dim, heads = (int)(s->in[0].columns / dim);
     my_rows(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
-        x->k->rope(buf_row(&s->out, r), heads, dim, s->op->u.rope.shape.dim, s->op->u.rope.shape.neox, buf_row(&s->in[1], r));
+        x->k->rope(buf_row(&s->out, r), heads, dim, s->op->u.rope.shape.dim, s->op->u.rope.shape.neox,
+                   buf_row(&s->in[1], r));
 }
 
 void step_headnorm(Exec *x, const Step *s, int thread, int n) {
@@ -133,7 +135,8 @@ void step_scale(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     void (*fn)(const float *, float, int64_t, float *) = s->op->kind == OP_SCALE ? x->k->scale : x->k->softcap;
     my_rows(x, &s->in[0], thread, n, &r0, &r1);
-    for (int64_t r = r0; r < r1; r++) fn(buf_row(&s->in[0], r), s->op->u.scale.factor, s->in[0].columns, buf_row(&s->out, r));
+    for (int64_t r = r0; r < r1; r++)
+        fn(buf_row(&s->in[0], r), s->op->u.scale.factor, s->in[0].columns, buf_row(&s->out, r));
 }
 
 void step_select(Exec *x, const Step *s, int thread, int n) {
@@ -154,8 +157,8 @@ static void stats_of_row(Exec *x, const Step *s, int64_t r, int thread) {
     x->k->logsumexp(logits, in->columns, &out->max, &out->sum);
     if (target >= s->first && target < s->first + in->columns) out->target = logits[target - s->first];
     int top = (int)i64_min(x->now->top, in->columns);
-    int32_t *ids = x->top_ids + thread * x->o.top;
-    float *values = x->top_values + thread * x->o.top;
+    int32_t *ids = x->top_ids + (size_t)thread * (size_t)x->o.top;
+    float *values = x->top_values + (size_t)thread * (size_t)x->o.top;
     x->k->topk(logits, in->columns, top, (int32_t)s->first, ids, values);
     Candidate *c = x->candidate + r * x->o.top;
     for (int i = 0; i < top; i++) c[i] = (Candidate){ids[i], values[i]};

@@ -15,6 +15,7 @@ void tokenizer_free(Tokenizer *t);
 int64_t tokenizer_size(const Tokenizer *t);          /* ids are 0 .. size-1 */
 int32_t tokenizer_bos(const Tokenizer *t);           /* -1: none, or the model's flags say not to add it */
 bool tokenizer_ends(const Tokenizer *t, int32_t id); /* end of text, of turn */
+void tokenizer_set_end(Tokenizer *t, int32_t id); /* one that the model's configuration names; out of range: nothing */
 
 /* UTF-8 text -> ids in a new malloc'ed array (*ids, caller frees; never NULL on success). Invalid UTF-8 is an error
  * naming the byte offset. `special`: the text of control and unknown tokens becomes those tokens (that of user-defined

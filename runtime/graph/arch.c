@@ -30,7 +30,8 @@ int arch_build(const Gguf *f, Graph *g, LmShape *shape, Err *e) {
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", name);
     }
     int shown = arch.size < 60 ? (int)arch.size : 60;
-    return err_set(e, "%s: architecture \"%.*s\" is not supported (this build runs: %s)", gguf_path(f), shown, arch.data, known);
+    return err_set(e, "%s: architecture \"%.*s\" is not supported (this build runs: %s)", gguf_path(f), shown,
+                   arch.data, known);
 }
 
 static void builder_fail(Builder *b) { b->failed = true; }
@@ -79,13 +80,16 @@ ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows
     b->failed = true;
     if (!t) return err_set(b->e, "%s: tensor %s is missing", gguf_path(b->f), full);
     if (t->type < 0)
-        return err_set(b->e, "%s: tensor %s has type number %" PRIu32 ", which is not known", gguf_path(b->f), full, t->type_id);
+        return err_set(b->e, "%s: tensor %s has type number %" PRIu32 ", which is not known", gguf_path(b->f), full,
+                       t->type_id);
     if (!qtype_info((QType)t->type)->packed)
         return err_set(b->e, "%s: tensor %s has type %s, which is not run by this build yet", gguf_path(b->f), full,
                        qtype_info((QType)t->type)->name);
-    bool fits = t->dims[0] == (uint64_t)columns && t->dims[1] == (uint64_t)(rows ? rows : 1) && t->dims[2] == 1 && t->dims[3] == 1;
+    bool fits = t->dims[0] == (uint64_t)columns && t->dims[1] == (uint64_t)(rows ? rows : 1) && t->dims[2] == 1 &&
+                t->dims[3] == 1;
     if (!fits)
-        return err_set(b->e, "%s: tensor %s is [%" PRIu64 "][%" PRIu64 "], but the metadata want [%" PRId64 "][%" PRId64 "]",
+        return err_set(b->e,
+                       "%s: tensor %s is [%" PRIu64 "][%" PRIu64 "], but the metadata want [%" PRId64 "][%" PRId64 "]",
                        gguf_path(b->f), full, t->dims[1], t->dims[0], rows ? rows : 1, columns);
     if (!rows && qtype_info((QType)t->type)->quantised)
         return err_set(b->e, "%s: tensor %s is a vector of type %s; F32, F16 or BF16 is wanted", gguf_path(b->f), full,

@@ -1,5 +1,5 @@
-/* Builders: from what a model file says to a graph. One short file per architecture (arch_*.c), straight-line, the shape
- * beside every value; the table of them is in arch.c. All local; nothing here reads tensor data. */
+/* Builders: from what a model file says to a graph. One short file per architecture (arch_*.c), straight-line, the
+ * shape beside every value; the table of them is in arch.c. All local; nothing here reads tensor data. */
 #pragma once
 
 #include "graph/gguf.h"
@@ -15,7 +15,8 @@ typedef struct LmShape {
  * "ids" [T], "positions" [T], "rows" [R], "targets" [R]. The caller frees *g with graph_free, also after an error. */
 int arch_build(const Gguf *f, Graph *g, LmShape *shape, Err *e);
 
-/* ---- for the builders ---------------------------------------------------------------------------------------------- */
+/* ---- for the builders ----------------------------------------------------------------------------------------------
+ */
 typedef struct Builder {
     const Gguf *f;
     Graph *g;
@@ -31,15 +32,21 @@ double builder_float(Builder *b, const char *key, double def); /* def NAN: requi
  * tensor, other shape or unusable type is a failure that names it. */
 ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns);
 /* Rows [row0, row0 + rows) of a matrix [all_rows][columns] as a weight of its own: of tensors that hold several. */
-ValueId builder_rows(Builder *b, int64_t layer, const char *name, int64_t all_rows, int64_t row0, int64_t rows, int64_t columns);
+ValueId builder_rows(Builder *b, int64_t layer, const char *name, int64_t all_rows, int64_t row0, int64_t rows,
+                     int64_t columns);
 bool builder_has(const Builder *b, int64_t layer, const char *name);
 /* "blk.3.attn_q" in a buffer that lives until the next call but seven. */
 const char *builder_name(int64_t layer, const char *what);
 
-/* The metadata that most architectures share, into *s, with vocab from the embedding's rows; also checks that heads fit. */
+/* The metadata that most architectures share, into *s, with vocab from the embedding's rows; also checks that heads
+ * fit. */
 void builder_shape(Builder *b, LmShape *s);
 /* Rotary positions as the metadata have them: base, dimensions, linear or YaRN scaling; other kinds are a failure. */
 RopeShape builder_rope(Builder *b, const LmShape *s, bool neox);
+/* The window of a layer's attention, 0: it sees all. From attention.sliding_window and
+ * attention.sliding_window_pattern, which is a list with a flag for each layer, or a period: the last layer of each
+ * sees all. `period`: without that key; 0: every layer has the window. */
+int64_t builder_window(Builder *b, int64_t layer, int64_t period);
 /* A failure that names a metadata key (ARCH.key) whose presence this builder cannot honour. */
 void builder_refuse(Builder *b, const char *key, const char *what);
 
@@ -53,8 +60,10 @@ ValueId builder_linear(Builder *b, int64_t layer, const char *name, ValueId x, i
 /* An RMS norm NAME.weight over the `columns` of x. */
 ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int64_t columns, float eps);
 /* The end of a language model: selected rows, output_norm, head (output.weight, or the embedding), a soft cap of the
- * logits when `softcap` > 0, statistics. Sets the graph's output. */
-void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps, float softcap);
+ * logits when `softcap` > 0, statistics. Sets the graph's output. A tensor of the file that nothing used is a failure.
+ */
+void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,
+                    float softcap);
 
 typedef int ArchBuild(Builder *b, LmShape *shape);
 ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_gemma2, arch_gemma3, arch_phi3, arch_olmo2;

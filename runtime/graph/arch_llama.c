@@ -1,6 +1,6 @@
 /* The llama architecture: pre-norm, rotary positions in adjacent pairs, grouped-query attention, SwiGLU.
- * "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971; GQA: arXiv:2305.13245. Mistral's files carry the
- * same name. Llama 3.1's slowed rotations come as a tensor of factors. */
+ * "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971; GQA: arXiv:2305.13245. Mistral's files
+ * carry the same name. Llama 3.1's slowed rotations come as a tensor of factors. */
 #include <math.h>
 
 #include "graph/arch.h"
@@ -12,32 +12,34 @@ int arch_llama(Builder *b, LmShape *s) {
     float eps = (float)builder_float(b, "attention.layer_norm_rms_epsilon", NAN);
     RopeShape rope = builder_rope(b, s, false);
     AttnShape attn = {(int)s->heads, (int)s->kv_heads, (int)s->head_dim, 1.0f / sqrtf((float)s->head_dim), 0, 0};
-    attn.window = builder_int(b, "attention.sliding_window", 0, INT32_MAX, 0);
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
-    ValueId x = graph_embed(g, "token_embd", in.ids, emb);                          /* [T][width] */
-    ValueId factors = builder_has(b, -1, "rope_freqs.weight") ? builder_weight(b, -1, "rope_freqs.weight", 0, rope.dim / 2) : -1;
+    ValueId x = graph_embed(g, "token_embd", in.ids, emb); /* [T][width] */
+    ValueId factors =
+        builder_has(b, -1, "rope_freqs.weight") ? builder_weight(b, -1, "rope_freqs.weight", 0, rope.dim / 2) : -1;
     ValueId table = graph_rope_table(g, "rope_table", in.positions, factors, rope); /* [T][rope_dim] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
-        ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps);       /* [T][width] */
-        ValueId xq = builder_linear(b, l, "attn_q", h, q, s->width);         /* [T][heads * head_dim] */
-        ValueId xk = builder_linear(b, l, "attn_k", h, kv, s->width);        /* [T][kv_heads * head_dim] */
-        ValueId xv = builder_linear(b, l, "attn_v", h, kv, s->width);        /* [T][kv_heads * head_dim] */
+        attn.window = builder_window(b, l, 0);
+        ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps); /* [T][width] */
+        ValueId xq = builder_linear(b, l, "attn_q", h, q, s->width);   /* [T][heads * head_dim] */
+        ValueId xk = builder_linear(b, l, "attn_k", h, kv, s->width);  /* [T][kv_heads * head_dim] */
+        ValueId xv = builder_linear(b, l, "attn_v", h, kv, s->width);  /* [T][kv_heads * head_dim] */
         xq = graph_rope(g, builder_name(l, "rope_q"), xq, table, attn.heads, attn.head_dim, rope);
         xk = graph_rope(g, builder_name(l, "rope_k"), xk, table, attn.kv_heads, attn.head_dim, rope);
         ValueId cache = graph_state(g, builder_name(l, "kv"), attn.kv_heads, attn.head_dim);
-        ValueId a = graph_attention(g, builder_name(l, "attention"), xq, xk, xv, cache, attn); /* [T][heads * head_dim] */
-        ValueId o = builder_linear(b, l, "attn_output", a, s->width, q);                       /* [T][width] */
-        x = graph_add(g, builder_name(l, "attn_residual"), x, o);                              /* [T][width] */
+        ValueId a =
+            graph_attention(g, builder_name(l, "attention"), xq, xk, xv, cache, attn); /* [T][heads * head_dim] */
+        ValueId o = builder_linear(b, l, "attn_output", a, s->width, q);               /* [T][width] */
+        x = graph_add(g, builder_name(l, "attn_residual"), x, o);                      /* [T][width] */
 
         h = builder_norm(b, l, "ffn_norm", x, s->width, eps);
-        ValueId gate = builder_linear(b, l, "ffn_gate", h, s->ffn, s->width);  /* [T][ffn] */
-        ValueId up = builder_linear(b, l, "ffn_up", h, s->ffn, s->width);      /* [T][ffn] */
-        ValueId f = graph_silu_mul(g, builder_name(l, "silu"), gate, up);      /* [T][ffn] */
-        ValueId down = builder_linear(b, l, "ffn_down", f, s->width, s->ffn);  /* [T][width] */
-        x = graph_add(g, builder_name(l, "ffn_residual"), x, down);            /* [T][width] */
+        ValueId gate = builder_linear(b, l, "ffn_gate", h, s->ffn, s->width); /* [T][ffn] */
+        ValueId up = builder_linear(b, l, "ffn_up", h, s->ffn, s->width);     /* [T][ffn] */
+        ValueId f = graph_silu_mul(g, builder_name(l, "silu"), gate, up);     /* [T][ffn] */
+        ValueId down = builder_linear(b, l, "ffn_down", f, s->width, s->ffn); /* [T][width] */
+        x = graph_add(g, builder_name(l, "ffn_residual"), x, down);           /* [T][width] */
     }
     builder_finish(b, s, &in, x, emb, eps, 0);
     return b->failed ? -1 : 0;

@@ -10,11 +10,6 @@ int arch_phi3(Builder *b, LmShape *s) {
     float eps = (float)builder_float(b, "attention.layer_norm_rms_epsilon", NAN);
     RopeShape rope = builder_rope(b, s, true);
     AttnShape attn = {(int)s->heads, (int)s->kv_heads, (int)s->head_dim, 1.0f / sqrtf((float)s->head_dim), 0, 0};
-    attn.window = builder_int(b, "attention.sliding_window", 0, INT32_MAX, 0);
-    if (builder_has(b, -1, "rope_factors_long.weight") && !b->failed) {
-        b->failed = true;
-        return err_set(b->e, "%s: rotary positions with long and short factors (LongRoPE) are not supported by this build", gguf_path(b->f));
-    }
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
@@ -22,6 +17,7 @@ int arch_phi3(Builder *b, LmShape *s) {
     ValueId table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
+        attn.window = builder_window(b, l, 0);
         ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps); /* [T][width] */
         ValueId wq = builder_rows(b, l, "attn_qkv.weight", all, 0, q, s->width);
         ValueId wk = builder_rows(b, l, "attn_qkv.weight", all, q, kv, s->width);
@@ -32,8 +28,9 @@ int arch_phi3(Builder *b, LmShape *s) {
         xq = graph_rope(g, builder_name(l, "rope_q"), xq, table, attn.heads, attn.head_dim, rope);
         xk = graph_rope(g, builder_name(l, "rope_k"), xk, table, attn.kv_heads, attn.head_dim, rope);
         ValueId cache = graph_state(g, builder_name(l, "kv"), attn.kv_heads, attn.head_dim);
-        ValueId a = graph_attention(g, builder_name(l, "attention"), xq, xk, xv, cache, attn); /* [T][heads * head_dim] */
-        ValueId o = builder_linear(b, l, "attn_output", a, s->width, q);                       /* [T][width] */
+        ValueId a =
+            graph_attention(g, builder_name(l, "attention"), xq, xk, xv, cache, attn); /* [T][heads * head_dim] */
+        ValueId o = builder_linear(b, l, "attn_output", a, s->width, q);               /* [T][width] */
         x = graph_add(g, builder_name(l, "attn_residual"), x, o);
 
         h = builder_norm(b, l, "ffn_norm", x, s->width, eps);

@@ -18,19 +18,22 @@ static int build(Builder *b, LmShape *s, bool head_norms) {
     ValueId table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
-        ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps);  /* [T][width] */
-        ValueId xq = builder_linear(b, l, "attn_q", h, q, s->width);    /* [T][heads * head_dim] */
-        ValueId xk = builder_linear(b, l, "attn_k", h, kv, s->width);   /* [T][kv_heads * head_dim] */
-        ValueId xv = builder_linear(b, l, "attn_v", h, kv, s->width);   /* [T][kv_heads * head_dim] */
+        ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps); /* [T][width] */
+        ValueId xq = builder_linear(b, l, "attn_q", h, q, s->width);   /* [T][heads * head_dim] */
+        ValueId xk = builder_linear(b, l, "attn_k", h, kv, s->width);  /* [T][kv_heads * head_dim] */
+        ValueId xv = builder_linear(b, l, "attn_v", h, kv, s->width);  /* [T][kv_heads * head_dim] */
         if (head_norms) {
-            xq = graph_headnorm(g, builder_name(l, "attn_q_norm"), xq, builder_weight(b, l, "attn_q_norm.weight", 0, s->head_dim), eps);
-            xk = graph_headnorm(g, builder_name(l, "attn_k_norm"), xk, builder_weight(b, l, "attn_k_norm.weight", 0, s->head_dim), eps);
+            xq = graph_headnorm(g, builder_name(l, "attn_q_norm"), xq,
+                                builder_weight(b, l, "attn_q_norm.weight", 0, s->head_dim), eps);
+            xk = graph_headnorm(g, builder_name(l, "attn_k_norm"), xk,
+                                builder_weight(b, l, "attn_k_norm.weight", 0, s->head_dim), eps);
         }
         xq = graph_rope(g, builder_name(l, "rope_q"), xq, table, attn.heads, attn.head_dim, rope);
         xk = graph_rope(g, builder_name(l, "rope_k"), xk, table, attn.kv_heads, attn.head_dim, rope);
         ValueId cache = graph_state(g, builder_name(l, "kv"), attn.kv_heads, attn.head_dim);
-        ValueId a = graph_attention(g, builder_name(l, "attention"), xq, xk, xv, cache, attn); /* [T][heads * head_dim] */
-        ValueId o = builder_linear(b, l, "attn_output", a, s->width, q);                       /* [T][width] */
+        ValueId a =
+            graph_attention(g, builder_name(l, "attention"), xq, xk, xv, cache, attn); /* [T][heads * head_dim] */
+        ValueId o = builder_linear(b, l, "attn_output", a, s->width, q);               /* [T][width] */
         x = graph_add(g, builder_name(l, "attn_residual"), x, o);
 
         h = builder_norm(b, l, "ffn_norm", x, s->width, eps);

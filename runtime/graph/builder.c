@@ -16,13 +16,16 @@ void builder_shape(Builder *b, LmShape *s) {
     s->head_dim = builder_int(b, "attention.key_length", 1, 1024, s->width / s->heads);
     s->context = builder_int(b, "context_length", 1, INT32_MAX, -1);
     s->rope_base = builder_float(b, "rope.freq_base", 10000.0);
+    int64_t value_dim = builder_int(b, "attention.value_length", 1, INT32_MAX, s->head_dim);
     const GgufTensor *embedding = gguf_tensor(b->f, "token_embd.weight");
     s->vocab = embedding && embedding->dims[1] <= INT32_MAX ? (int64_t)embedding->dims[1] : 1;
-    builder_refuse(b, "expert_count", "mixtures of experts");
+    if (builder_int(b, "expert_count", 0, INT32_MAX, 0) > 0) builder_refuse(b, "expert_count", "mixtures of experts");
+    if (value_dim != s->head_dim)
+        builder_refuse(b, "attention.value_length", "heads whose values differ in size from their keys");
     if (!b->failed && (s->heads % s->kv_heads || s->head_dim % 16 || s->head_dim > 256)) {
         b->failed = true;
-        err_set(b->e, "%s: %" PRId64 " heads of size %" PRId64 " with %" PRId64 " KV heads are not supported", gguf_path(b->f),
-                s->heads, s->head_dim, s->kv_heads);
+        err_set(b->e, "%s: %" PRId64 " heads of size %" PRId64 " with %" PRId64 " KV heads are not supported",
+                gguf_path(b->f), s->heads, s->head_dim, s->kv_heads);
     }
 }
 
@@ -34,32 +37,80 @@ void builder_refuse(Builder *b, const char *key, const char *what) {
     err_set(b->e, "%s: %s (%s) are not supported by this build", gguf_path(b->f), what, full);
 }
 
-static bool key_is(const Builder *b, const char *key, const char *text) {
-    char full[128];
-    GgufString s = {"", 0};
-    snprintf(full, sizeof full, "%s.%s", b->arch, key);
-    if (gguf_get_string(b->f, full, false, &s, NULL)) return false;
-    return s.size == strlen(text) && !memcmp(s.data, text, s.size);
+/* The kinds of scaling of rotary positions that rope.scaling.type names. */
+typedef enum RopeScaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, N_SCALINGS } RopeScaling;
+
+static RopeScaling rope_scaling(Builder *b) {
+    static const char *const names[N_SCALINGS] = {"none", "linear", "yarn"};
+    GgufString s = {names[SCALING_LINEAR], 6}; /* older files have a factor alone */
+    char key[128];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", b->arch);
+    if (b->failed) return SCALING_NONE;
+    b->failed = true;
+    if (gguf_get_string(b->f, key, false, &s, b->e)) return SCALING_NONE;
+    for (int i = 0; i < N_SCALINGS; i++)
+        if (s.size == strlen(names[i]) && !memcmp(s.data, names[i], s.size)) {
+            b->failed = false;
+            return (RopeScaling)i;
+        }
+    err_set(b->e,
+            "%s: rotary positions scaled by \"%s\" (%s) are not supported by this build (none, linear and yarn are)",
+            gguf_path(b->f), gguf_printable(s).text, key);
+    return SCALING_NONE;
+}
+
+static void rope_yarn(Builder *b, const LmShape *s, RopeShape *r) {
+    double factor = 1 / r->scale, usual = factor > 1 ? 1 + 0.1 * det_log(factor) : 1; /* arXiv:2309.00071, 3.4 */
+    r->original = builder_int(b, "rope.scaling.original_context_length", 1, INT32_MAX, s->context);
+    r->beta_fast = builder_float(b, "rope.scaling.yarn_beta_fast", 32);
+    r->beta_slow = builder_float(b, "rope.scaling.yarn_beta_slow", 1);
+    /* converters put transformers' attention_factor there, which stands in place of the usual one */
+    r->attention = builder_float(b, "rope.scaling.yarn_attn_factor", usual);
+    r->attention *= builder_float(b, "rope.scaling.attn_factor", 1);
+    builder_refuse(b, "rope.scaling.yarn_log_multiplier", "other attention factors of YaRN");
+    if (builder_float(b, "rope.scaling.yarn_ext_factor", 1) != 1)
+        builder_refuse(b, "rope.scaling.yarn_ext_factor", "other mixtures of YaRN");
 }
 
 RopeShape builder_rope(Builder *b, const LmShape *s, bool neox) {
     RopeShape r = {.neox = neox, .base = s->rope_base, .scale = 1, .attention = 1};
     r.dim = (int)builder_int(b, "rope.dimension_count", 2, s->head_dim, s->head_dim);
-    if (r.dim % 2) r.dim--; /* refused by graph_check when it does not fit */
-    if (key_is(b, "rope.scaling.type", "linear") || key_is(b, "rope.scaling.type", "yarn")) {
-        double factor = builder_float(b, "rope.scaling.factor", 1);
-        if (factor > 0) r.scale = 1 / factor;
+    if (builder_has(b, -1, "rope_factors_long.weight")) {
+        if (!b->failed)
+            err_set(b->e, "%s: rotary positions with long and short factors (LongRoPE) are not supported by this build",
+                    gguf_path(b->f));
+        b->failed = true;
     }
-    if (key_is(b, "rope.scaling.type", "yarn")) {
-        r.original = builder_int(b, "rope.scaling.original_context_length", 1, INT32_MAX, s->context);
-        r.beta_fast = builder_float(b, "rope.scaling.yarn_beta_fast", 32);
-        r.beta_slow = builder_float(b, "rope.scaling.yarn_beta_slow", 1);
-        r.attention = builder_float(b, "rope.scaling.attn_factor", 1) * (1 + 0.1 * det_log(1 / r.scale));
+    RopeScaling scaling = rope_scaling(b);
+    double factor = builder_float(b, "rope.scale_linear", 1); /* an older name */
+    factor = builder_float(b, "rope.scaling.factor", factor);
+    if (factor < 0 && !b->failed) {
+        b->failed = true;
+        err_set(b->e, "%s: rotary positions scaled by a factor below 0", gguf_path(b->f));
     }
-    bool known = key_is(b, "rope.scaling.type", "linear") || key_is(b, "rope.scaling.type", "yarn") ||
-                 key_is(b, "rope.scaling.type", "none");
-    if (!known) builder_refuse(b, "rope.scaling.type", "rotary positions scaled in this way");
+    if (scaling != SCALING_NONE && factor > 0) r.scale = 1 / factor;
+    if (scaling == SCALING_YARN) rope_yarn(b, s, &r);
     return r;
+}
+
+int64_t builder_window(Builder *b, int64_t layer, int64_t period) {
+    char key[128];
+    int64_t window = builder_int(b, "attention.sliding_window", 0, INT32_MAX, 0);
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", b->arch);
+    const GgufValue *v = gguf_find(b->f, key);
+    if (b->failed) return 0;
+    if (!v || v->type != GGUF_ARRAY) {
+        period = builder_int(b, "attention.sliding_window_pattern", 0, INT32_MAX, period);
+        return period && layer % period == period - 1 ? 0 : window;
+    }
+    b->failed = true;
+    if (gguf_get_array(b->f, key, true, v->v.a.type == GGUF_BOOL ? GGUF_BOOL : GGUF_I32, &v, b->e)) return 0;
+    if (v->v.a.n <= (uint64_t)layer) {
+        err_set(b->e, "%s: %s has no element for layer %" PRId64, gguf_path(b->f), key, layer);
+        return 0;
+    }
+    b->failed = false;
+    return gguf_array_i64(v, (uint64_t)layer) ? window : 0;
 }
 
 LmInputs builder_inputs(Builder *b) {
@@ -78,7 +129,8 @@ ValueId builder_linear(Builder *b, int64_t layer, const char *name, ValueId x, i
     return graph_linear(b->g, builder_name(layer, name), x, w, bias);
 }
 
-ValueId builder_rows(Builder *b, int64_t layer, const char *name, int64_t all_rows, int64_t row0, int64_t rows, int64_t columns) {
+ValueId builder_rows(Builder *b, int64_t layer, const char *name, int64_t all_rows, int64_t row0, int64_t rows,
+                     int64_t columns) {
     ValueId whole = builder_weight(b, layer, name, all_rows, columns);
     if (whole < 0 || b->g->failed) return -1;
     Value v = b->g->value[whole];
@@ -96,12 +148,32 @@ ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int
     return graph_rmsnorm(b->g, builder_name(layer, name), x, builder_weight(b, layer, part, 0, columns), eps);
 }
 
-void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps, float softcap) {
+/* A tensor that no builder asked for would change the result: a bias or a norm that this build does not know. */
+static void refuse_unused(Builder *b) {
+    for (size_t i = 0; i < gguf_n_tensors(b->f) && !b->failed; i++) {
+        const GgufTensor *t = gguf_tensor_at(b->f, i);
+        bool used = false;
+        for (ValueId v = 0; v < b->g->n_values && !used; v++) {
+            const Value *x = &b->g->value[v];
+            used = x->kind == VALUE_WEIGHT && strlen(x->name) == t->name.size &&
+                   !memcmp(x->name, t->name.data, t->name.size);
+        }
+        if (used) continue;
+        b->failed = true;
+        err_set(b->e, "%s: this build does not know what tensor %s is for in a model of architecture %s",
+                gguf_path(b->f), gguf_printable(t->name).text, b->arch);
+    }
+}
+
+void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,
+                    float softcap) {
     Graph *g = b->g;
     x = graph_select(g, "select", x, in->rows);               /* [R][width] */
     x = builder_norm(b, -1, "output_norm", x, s->width, eps); /* [R][width] */
-    ValueId head = builder_has(b, -1, "output.weight") ? builder_weight(b, -1, "output.weight", s->vocab, s->width) : embedding;
+    ValueId head =
+        builder_has(b, -1, "output.weight") ? builder_weight(b, -1, "output.weight", s->vocab, s->width) : embedding;
     ValueId logits = graph_linear(g, "output", x, head, -1); /* [R][vocab] */
     if (softcap > 0) logits = graph_softcap(g, "output_cap", logits, softcap);
     g->output = graph_stats(g, "stats", logits, in->targets);
+    refuse_unused(b);
 }

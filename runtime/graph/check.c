@@ -15,8 +15,9 @@ static bool same_shape(const Value *a, const Value *b, bool columns) {
 }
 
 static int check_op(const Graph *g, const Op *op, Err *e) {
+    static const Value none;
     const Value *v[OP_IN];
-    for (int i = 0; i < op->n_in; i++) v[i] = &g->value[op->in[i]];
+    for (int i = 0; i < OP_IN; i++) v[i] = i < op->n_in ? &g->value[op->in[i]] : &none;
     const char *what = NULL;
     switch (op->kind) {
     case OP_EMBED:
@@ -31,7 +32,8 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
         }
         break;
     case OP_RMSNORM:
-        if (v[1]->n_dims != 1 || v[1]->dim[0].size != value_columns(g, op->in[0])) what = "the weight's size is not the input's";
+        if (v[1]->n_dims != 1 || v[1]->dim[0].size != value_columns(g, op->in[0]))
+            what = "the weight's size is not the input's";
         break;
     case OP_HEADNORM:
         if (v[1]->n_dims != 1 || !op->u.rope.head_dim || value_columns(g, op->in[0]) % op->u.rope.head_dim)
@@ -42,18 +44,23 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
             what = "wants one factor for each pair of rotated dimensions";
         break;
     case OP_ROPE:
-        if (value_columns(g, op->in[0]) != (int64_t)op->u.rope.heads * op->u.rope.head_dim) what = "heads do not fill the input";
+        if (value_columns(g, op->in[0]) != (int64_t)op->u.rope.heads * op->u.rope.head_dim)
+            what = "heads do not fill the input";
         else if (op->u.rope.shape.dim > op->u.rope.head_dim || op->u.rope.shape.dim % 2 || op->u.rope.shape.dim < 2 ||
                  value_columns(g, op->in[1]) < op->u.rope.shape.dim)
             what = "rotated dimensions out of range";
         break;
     case OP_KV_STORE:
-        if (!same_shape(v[0], v[1], true) || value_columns(g, op->in[0]) != v[2]->dim[0].size) what = "keys, values and cache differ";
+        if (!same_shape(v[0], v[1], true) || value_columns(g, op->in[0]) != v[2]->dim[0].size)
+            what = "keys, values and cache differ";
         break;
     case OP_ATTENTION:
-        if (op->u.attn.kv_heads < 1 || op->u.attn.heads % op->u.attn.kv_heads) what = "heads are no multiple of KV heads";
-        else if (op->u.attn.head_dim % 16 || op->u.attn.head_dim > 256) what = "head size must be a multiple of 16, at most 256";
-        else if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim) what = "heads do not fill the input";
+        if (op->u.attn.kv_heads < 1 || op->u.attn.heads % op->u.attn.kv_heads)
+            what = "heads are no multiple of KV heads";
+        else if (op->u.attn.head_dim % 16 || op->u.attn.head_dim > 256)
+            what = "head size must be a multiple of 16, at most 256";
+        else if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim)
+            what = "heads do not fill the input";
         break;
     case OP_SILU_MUL:
     case OP_GELU_MUL:

@@ -383,21 +383,23 @@ int gguf_open(const char *path, Gguf **out, Err *e) {
 }
 
 int gguf_read(const Gguf *g, const GgufTensor *t, uint64_t at, size_t n, void *to, Err *e) {
-    const char *name = gguf_printable(t->name).text;
+    GgufPrintable name = gguf_printable(t->name);
     if (at > t->bytes || n > t->bytes - at)
-        return err_set(e, "%s: bytes %" PRIu64 " and %zu more of tensor %s, which has %" PRIu64, g->path, at, n, name, t->bytes);
+        return err_set(e, "%s: bytes %" PRIu64 " and %zu more of tensor %s, which has %" PRIu64, g->path, at, n,
+                       name.text, t->bytes);
     uint64_t from = t->offset + at;
     if (g->memory) {
         if (from > g->memory_bytes || n > g->memory_bytes - from)
-            return err_set(e, "%s: tensor %s is not in memory", g->path, name);
+            return err_set(e, "%s: tensor %s is not in memory", g->path, name.text);
         if (n) memcpy(to, g->memory + from, n);
         return 0;
     }
     for (uint8_t *p = to; n > 0;) {
         ssize_t got = pread(g->fd, p, n, (off_t)from);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, g->path, name, from);
-        if (got == 0) return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", g->path, from, name);
+        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, g->path, name.text, from);
+        if (got == 0)
+            return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", g->path, from, name.text);
         p += got;
         from += (uint64_t)got;
         n -= (size_t)got;

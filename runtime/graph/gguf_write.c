@@ -126,9 +126,7 @@ int gguf_out_set(GgufOut *w, GgufValue v, Err *e) {
 }
 
 static GgufString text_of(const char *s) { return (GgufString){s, strlen(s)}; }
-GgufValue gguf_u32(const char *key, uint32_t v) {
-    return (GgufValue){.key = text_of(key), .type = GGUF_U32, .v.u = v};
-}
+GgufValue gguf_u32(const char *key, uint32_t v) { return (GgufValue){.key = text_of(key), .type = GGUF_U32, .v.u = v}; }
 GgufValue gguf_text(const char *key, const char *v) {
     return (GgufValue){.key = text_of(key), .type = GGUF_STRING, .v.s = text_of(v)};
 }
@@ -237,7 +235,8 @@ static int reserve(const GgufOut *w, Err *e) {
         if (errno == EINTR) continue;
         if (errno != EOPNOTSUPP && errno != ENOSYS)
             return err_errno(e, "%s: there is no room for its %" PRIu64 " bytes", w->path, w->bytes);
-        if (ftruncate(w->fd, (off_t)w->bytes)) return err_errno(e, "%s: cannot have %" PRIu64 " bytes", w->path, w->bytes);
+        if (ftruncate(w->fd, (off_t)w->bytes))
+            return err_errno(e, "%s: cannot have %" PRIu64 " bytes", w->path, w->bytes);
         break;
     }
     return 0;

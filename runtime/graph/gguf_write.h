@@ -32,8 +32,8 @@ GgufValue gguf_text(const char *key, const char *v);
 /* A tensor; `dims` as in GgufTensor; rows are whole blocks. The name is not copied. */
 int gguf_out_add(GgufOut *w, GgufString name, QType type, int n_dims, const uint64_t *dims, Err *e);
 
-/* Lays the file out (general.alignment of the metadata, or 32), reserves room for all of it, so that a full disk is found
- * out now, and writes the header. */
+/* Lays the file out (general.alignment of the metadata, or 32), reserves room for all of it, so that a full disk is
+ * found out now, and writes the header. */
 int gguf_out_begin(GgufOut *w, Err *e);
 uint64_t gguf_out_bytes(const GgufOut *w); /* of the whole file; after gguf_out_begin */
 

@@ -32,7 +32,8 @@ static bool grow(void **array, int32_t n, int32_t *cap, size_t size) {
 
 static ValueId add_value(Graph *g, const Value *v) {
     if (g->failed) return -1;
-    if (!grow((void **)&g->value, g->n_values, &g->cap_values, sizeof *g->value)) return fail(g, "out of memory", v->name);
+    if (!grow((void **)&g->value, g->n_values, &g->cap_values, sizeof *g->value))
+        return fail(g, "out of memory", v->name);
     g->value[g->n_values] = *v;
     return g->n_values++;
 }
@@ -233,6 +234,11 @@ ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets)
     return emit(g, (Op){.kind = OP_STATS}, name, 2, (ValueId[]){logits, targets}, with_columns(g, logits, 1));
 }
 
+/* Positions of a window along one axis of a padded image. */
+static int64_t window_positions(int64_t size, int64_t window, int64_t stride, int64_t pad) {
+    return (size + 2 * pad - window) / stride + 1;
+}
+
 ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups) {
     if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
     const Value *xv = &g->value[x], *wv = &g->value[w];
@@ -248,11 +254,12 @@ ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bia
     op.u.conv.stride = stride;
     op.u.conv.pad = pad;
     op.u.conv.groups = groups;
-    if (xv->dim[1].size + 2 * pad < op.u.conv.kh || xv->dim[2].size + 2 * pad < op.u.conv.kw)
+    if (window_positions(xv->dim[1].size, op.u.conv.kh, 1, pad) < 1 ||
+        window_positions(xv->dim[2].size, op.u.conv.kw, 1, pad) < 1)
         return fail(g, "the kernel is larger than the padded image", name);
     Value v = with_columns(g, x, wv->dim[0].size);
-    v.dim[1].size = (xv->dim[1].size + 2 * pad - op.u.conv.kh) / stride + 1;
-    v.dim[2].size = (xv->dim[2].size + 2 * pad - op.u.conv.kw) / stride + 1;
+    v.dim[1].size = window_positions(xv->dim[1].size, op.u.conv.kh, stride, pad);
+    v.dim[2].size = window_positions(xv->dim[2].size, op.u.conv.kw, stride, pad);
     return emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, v);
 }
 
@@ -270,23 +277,23 @@ ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int siz
         v.dim[1] = v.dim[3];
     } else {
         if (size < 1 || stride < 1 || pad < 0 || pad >= size) return fail(g, "pooling window out of range", name);
-        if (v.dim[1].size + 2 * pad < size || v.dim[2].size + 2 * pad < size)
+        if (window_positions(v.dim[1].size, size, 1, pad) < 1 || window_positions(v.dim[2].size, size, 1, pad) < 1)
             return fail(g, "the window is larger than the padded image", name);
-        v.dim[1].size = (v.dim[1].size + 2 * pad - size) / stride + 1;
-        v.dim[2].size = (v.dim[2].size + 2 * pad - size) / stride + 1;
+        v.dim[1].size = window_positions(v.dim[1].size, size, stride, pad);
+        v.dim[2].size = window_positions(v.dim[2].size, size, stride, pad);
     }
     return emit(g, op, name, 1, &x, v);
 }
 
 const char *op_kind_name(OpKind k) {
     static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",         [OP_LINEAR] = "linear",       [OP_RMSNORM] = "rmsnorm",
-        [OP_HEADNORM] = "headnorm",   [OP_QUANTISE] = "quantise",   [OP_ROPE_TABLE] = "rope_table",
-        [OP_ROPE] = "rope",           [OP_KV_STORE] = "kv_store",   [OP_ATTENTION] = "attention",
-        [OP_SILU_MUL] = "silu_mul",   [OP_GELU_MUL] = "gelu_mul",   [OP_SCALE] = "scale",
-        [OP_SOFTCAP] = "softcap",     [OP_RELU] = "relu",           [OP_ADD] = "add",
-        [OP_VIEW] = "view",           [OP_SELECT] = "select",       [OP_STATS] = "stats",
-        [OP_CONV] = "conv",           [OP_POOL] = "pool",           [OP_ALLREDUCE] = "allreduce",
+        [OP_EMBED] = "embed",         [OP_LINEAR] = "linear",     [OP_RMSNORM] = "rmsnorm",
+        [OP_HEADNORM] = "headnorm",   [OP_QUANTISE] = "quantise", [OP_ROPE_TABLE] = "rope_table",
+        [OP_ROPE] = "rope",           [OP_KV_STORE] = "kv_store", [OP_ATTENTION] = "attention",
+        [OP_SILU_MUL] = "silu_mul",   [OP_GELU_MUL] = "gelu_mul", [OP_SCALE] = "scale",
+        [OP_SOFTCAP] = "softcap",     [OP_RELU] = "relu",         [OP_ADD] = "add",
+        [OP_VIEW] = "view",           [OP_SELECT] = "select",     [OP_STATS] = "stats",
+        [OP_CONV] = "conv",           [OP_POOL] = "pool",         [OP_ALLREDUCE] = "allreduce",
         [OP_ALLGATHER] = "allgather", [OP_SLICE] = "slice",
     };
     return names[k];

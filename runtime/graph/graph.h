@@ -77,12 +77,12 @@ typedef enum PoolKind { POOL_MAX, POOL_AVERAGE, POOL_GLOBAL_AVERAGE } PoolKind;
 
 /* Rotary positions: pair i of position p turns by p * base^(-2 i / dim) * scale / factors[i], arXiv:2104.09864. */
 typedef struct RopeShape {
-    int dim;      /* rotated dimensions of a head, even */
-    bool neox;    /* pairs (i, i + dim/2) in place of (2i, 2i + 1) */
+    int dim;   /* rotated dimensions of a head, even */
+    bool neox; /* pairs (i, i + dim/2) in place of (2i, 2i + 1) */
     double base;
     double scale; /* 1: none; linear scaling by 1 / factor */
-    /* YaRN (arXiv:2309.00071) when original > 0: fast pairs keep their speed, slow ones are scaled, between beta_fast and
-     * beta_slow turns over the `original` context; cosine and sine are multiplied by attention. */
+    /* YaRN (arXiv:2309.00071) when original > 0: fast pairs keep their speed, slow ones are scaled, between beta_fast
+     * and beta_slow turns over the `original` context; cosine and sine are multiplied by attention. */
     int64_t original;
     double beta_fast, beta_slow, attention;
 } RopeShape;
@@ -151,7 +151,8 @@ const char *op_kind_name(OpKind k);
 /* One line per operator: "%12 [T,960] f32 = linear blk.0.attn_q ...", into a malloc'ed string the caller frees. */
 char *graph_text(const Graph *g);
 
-/* ---- building ------------------------------------------------------------------------------------------------------ */
+/* ---- building ------------------------------------------------------------------------------------------------------
+ */
 Dim dim_const(int64_t n);
 Dim dim_tokens(void);
 Dim dim_outputs(void);
@@ -184,7 +185,8 @@ ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets)
 ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups);
 ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int size, int stride, int pad);
 
-/* ---- for passes ---------------------------------------------------------------------------------------------------- */
+/* ---- for passes ----------------------------------------------------------------------------------------------------
+ */
 /* Adds an operator (copied; outputs' producers set) at the end. */
 void graph_push(Graph *g, const Op *op);
 /* A new temporary like `v`, with another name. */
@@ -193,6 +195,4 @@ ValueId graph_temp_like(Graph *g, ValueId v, const char *name);
 int graph_uses(const Graph *g, ValueId v);
 /* The input of an operator at which biases and the residual of a linear stand. */
 static inline int linear_bias_at(const Op *op, int i) { return 1 + op->u.linear.n_weights + i; }
-static inline int linear_residual_at(const Op *op) {
-    return 1 + op->u.linear.n_weights * (op->u.linear.bias ? 2 : 1);
-}
+static inline int linear_residual_at(const Op *op) { return 1 + op->u.linear.n_weights * (op->u.linear.bias ? 2 : 1); }

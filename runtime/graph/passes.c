@@ -197,7 +197,8 @@ int pass_fuse_residual(Graph *g, Err *e) {
 }
 
 int passes_run(Graph *g, QType act, Err *e) {
-    return pass_fuse_linears(g, e) || pass_quantise_activations(g, act, e) || pass_fuse_quantise(g, e) || pass_fuse_relu(g, e)
+    return pass_fuse_linears(g, e) || pass_quantise_activations(g, act, e) || pass_fuse_quantise(g, e) ||
+                   pass_fuse_relu(g, e)
                ? -1
                : 0;
 }

@@ -4,8 +4,8 @@
 
 #include "graph/graph.h"
 
-/* Linears that read the same value become one with several weights, their results views of its output: Q|K|V and gate|up
- * share one quantisation of x and one distribution over threads. */
+/* Linears that read the same value become one with several weights, their results views of its output: Q|K|V and
+ * gate|up share one quantisation of x and one distribution over threads. */
 int pass_fuse_linears(Graph *g, Err *e);
 /* Linears with quantised weights read a value of type `act` (QT_A8 or QT_A16): an OP_QUANTISE before the first that
  * needs it. */

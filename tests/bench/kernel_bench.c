@@ -1,7 +1,8 @@
 /* How close each kernel of each table comes to what this CPU gives one thread: a plain read of the same memory for
  * decoding, the multiply instruction's own rate for the rest. Both ceilings are measured in the same run.
  *
- * kernel_bench [TABLE]: all tables this CPU can run, or the named one. About 10 s each. */
+ * kernel_bench [TABLE [TYPE]]: all tables this CPU can run, or the named one; with a type, only its matmuls, and more
+ * of them. About 20 s each. */
 #include "kernels/kernels.h"
 
 #include "base/arena.h"
@@ -120,10 +121,10 @@ static void matmul(void *arg) {
 /* n = 0: as many columns as fill `memory`. */
 static void bench_matmul(const Kernels *k, QType type, int planes, int64_t m, int64_t n, int64_t kk, Ceilings c) {
     size_t panel;
-    if (!packed_panel_bytes(type, kk, &panel)) abort();
+    if (!packed_panel_bytes(type, 0, kk, &panel)) abort();
     bool stream = n == 0;
     if (stream) n = (int64_t)(MEMORY / panel) * PANEL;
-    Matmul j = {.k = k, .w = {type, n, kk, memory}, .m = m};
+    Matmul j = {.k = k, .w = {.type = type, .n = n, .k = kk, .data = memory}, .m = m};
     float *x = get((size_t)(m * kk) * sizeof *x);
     for (int64_t i = 0; i < m * kk; i++) x[i] = (float)(i * 7919 % 1000) - 500.0f;
     j.x = x;
@@ -132,7 +133,7 @@ static void bench_matmul(const Kernels *k, QType type, int planes, int64_t m, in
     k->quantise(x, kk, 0, m, &j.a);
     double t = best_of(matmul, &j);
     double bytes = (double)panel * (double)packed_panels(n), macs = (double)m * (double)n * (double)kk;
-    printf("%-11s matmul %-4s x %s m %4lld n %6lld k %5lld ", k->name, qtype_info(type)->name,
+    printf("%-11s matmul %-6s x %s m %4lld n %6lld k %5lld ", k->name, qtype_info(type)->name,
            !qtype_info(type)->quantised ? "F32"
            : planes == 2                ? "A16"
                                         : "A8 ",
@@ -244,22 +245,45 @@ static void bench_rows(const Kernels *k) {
     free(r.x), free(r.y), free(r.a.codes);
 }
 
-static void bench_table(const Kernels *k) {
+/* The type of that name, or QT_COUNT. */
+static QType type_named(const char *name) {
+    for (int t = 0; t < QT_COUNT; t++)
+        if (strcmp(name, qtype_info((QType)t)->name) == 0) return (QType)t;
+    return QT_COUNT;
+}
+
+/* Few rows and many. */
+static void bench_type(const Kernels *k, QType t, Ceilings c) {
+    bool quantised = qtype_info(t)->quantised;
+    int64_t large = quantised ? 4096 : 1024;
+    for (int planes = 1; planes <= (quantised ? 2 : 1); planes++) {
+        bench_matmul(k, t, planes, 1, 0, 4096, c);
+        bench_matmul(k, t, planes, 512, large, large, c);
+    }
+}
+
+static void bench_shapes(const Kernels *k, QType t, Ceilings c) {
+    for (int planes = 1; planes <= (qtype_info(t)->quantised ? 2 : 1); planes++) {
+        bench_matmul(k, t, planes, 512, 1536, 512, c);
+        for (int64_t m = 2; m <= 32; m *= 2) bench_matmul(k, t, planes, m, 1536, 512, c);
+        bench_matmul(k, t, planes, 63, 1536, 512, c);
+    }
+}
+
+/* `type` NULL: all types, and the other kernels. */
+static void bench_table(const Kernels *k, const char *type) {
     Ceilings c = measure_ceilings(strncmp(k->name, "avx512", 6) == 0);
     printf("%-11s ceilings: read %.2f GB/s, FMA %.1f GMAC/s, integer %.1f GMAC/s\n", k->name, c.read * 1e-9,
            c.fma * 1e-9, c.integer * 1e-9);
-    const QType all[] = {QT_Q4_0, QT_Q4_1, QT_Q8_0, QT_F32, QT_F16, QT_BF16};
-    for (int i = 0; i < 6; i++)
-        for (int planes = 1; planes <= (i < 3 ? 2 : 1); planes++) {
-            bench_matmul(k, all[i], planes, 1, 0, 4096, c);
-            bench_matmul(k, all[i], planes, 512, 1536, 576, c);
-            bench_matmul(k, all[i], planes, 512, i < 3 ? 4096 : 1024, i < 3 ? 4096 : 1024, c);
-        }
-    for (int64_t m = 2; m <= 63; m = m < 32 ? 2 * m : 63) {
-        bench_matmul(k, QT_Q4_1, 2, m, 1536, 576, c);
-        if (m == 63) break;
-        bench_matmul(k, QT_F16, 1, m, 1536, 576, c);
+    if (type) {
+        bench_type(k, type_named(type), c);
+        bench_shapes(k, type_named(type), c);
+        return;
     }
+    size_t panel;
+    for (int t = 0; t < QT_COUNT; t++)
+        if (packed_panel_bytes((QType)t, 0, SUPER_BLOCK, &panel)) bench_type(k, (QType)t, c);
+    bench_shapes(k, QT_Q4_K, c);
     bench_attention(k, 3, 64, 0, 512, c);
     bench_attention(k, 3, 64, 0, 2048, c);
     bench_attention(k, 4, 128, 0, 1024, c);
@@ -269,6 +293,10 @@ static void bench_table(const Kernels *k) {
 }
 
 int main(int argc, char **argv) {
+    const char *type = argc > 2 ? argv[2] : NULL;
+    size_t panel;
+    if (type && (type_named(type) == QT_COUNT || !packed_panel_bytes(type_named(type), 0, SUPER_BLOCK, &panel)))
+        return fprintf(stderr, "no weight type '%s'\n", type), 1;
     Err e;
     Arena arena;
     if (arena_create(&arena, MEMORY + (1 << 20), -1, &e)) return fprintf(stderr, "%s\n", e.msg), 1;
@@ -286,7 +314,7 @@ int main(int argc, char **argv) {
     const Kernels *k;
     for (int i = 1; (k = kernels_at(i, &runnable)); i++) {
         if (!runnable || (argc > 1 && strcmp(argv[1], k->name) != 0)) continue;
-        bench_table(k);
+        bench_table(k, type);
         found = true;
     }
     if (!found) fprintf(stderr, "no such table on this CPU\n");

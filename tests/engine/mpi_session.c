@@ -122,8 +122,7 @@ static void test_allocations(void) {
     remove_model(path);
 }
 
-/* ---- steps that are refused
- * -------------------------------------------------------------------------------------------*/
+/* ---- steps that are refused -------------------------------------------------------------------------------------- */
 
 enum { N_CTX = 70, BATCH = 100, OUTPUTS = 8 };
 
@@ -227,8 +226,7 @@ static void test_refusals(void) {
     remove_model(path);
 }
 
-/* ---- opening that fails
- * -----------------------------------------------------------------------------------------------*/
+/* ---- opening that fails ------------------------------------------------------------------------------------------ */
 
 /* All ranks got this line, with these words in it. */
 static void same_words(const SheafErr *e, const char *one, const char *two) {
@@ -334,8 +332,7 @@ static void test_lowest_isa(void) {
     }
 }
 
-/* ---- what a session says of itself
- * ------------------------------------------------------------------------------------*/
+/* ---- what a session says of itself ------------------------------------------------------------------------------- */
 
 static uint64_t loaded, to_load;
 static void progress(void *arg, uint64_t done, uint64_t total) {

@@ -2,6 +2,7 @@
  * and position, so that the same tokens fed in different ways can be compared bit by bit. */
 #pragma once
 
+#include <math.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -25,12 +26,17 @@ static inline int run_on_ranks(const char *suite, const CU_TestInfo *tests) {
     return status;
 }
 
-/* A file name that all ranks of this job know and no other job has; rank 0's `fill` writes the file. */
-static inline void shared_model(char path[64], const TinyModel *m) {
+/* A file name that all ranks of this job know and no other job has. */
+static inline void shared_path(char path[64]) {
     static int count;
     int32_t pid = (int32_t)getpid();
     CU_ASSERT_FATAL(!comm_broadcast(job, &pid, sizeof pid, NULL));
     snprintf(path, 64, "/tmp/sheaf_model_%d_%d.gguf", pid, count++);
+}
+
+/* A file of that name that rank 0 writes. */
+static inline void shared_model(char path[64], const TinyModel *m) {
+    shared_path(path);
     if (rank() == 0) CU_ASSERT_FATAL(tiny_model_write(path, m));
     CU_ASSERT_FATAL(!comm_barrier(job, NULL));
 }
@@ -67,8 +73,7 @@ static inline void with_session(const SheafRuntimeOptions *ro, const char *path,
     CU_ASSERT_EQUAL(sheaf_runtime_close(rt, &e), 0);
 }
 
-/* ---- logits by sequence and position
- * ---------------------------------------------------------------------------------*/
+/* ---- logits by sequence and position ----------------------------------------------------------------------------- */
 
 typedef struct Record {
     int n_seqs, n_ctx, vocab;
@@ -144,6 +149,18 @@ static inline bool same_bits(const Record *a, int seq_a, const Record *b, int se
     CU_ASSERT(wrong < 0);
     if (wrong >= 0) printf("\n%s: position %d of sequence %d differs", what, wrong, seq_a);
     return wrong < 0;
+}
+
+/* Root mean square of the errors of positions 0 .. n - 1 of sequence 0, over that of the logits around their mean. */
+static inline double record_error(const Record *r, const double *want, int n) {
+    double errors = 0, squares = 0, mean = 0;
+    for (int i = 0; i < n * r->vocab; i++) mean += want[i] / (n * r->vocab);
+    for (int i = 0; i < n * r->vocab; i++) {
+        double d = (double)record_logits(r, 0, i / r->vocab)[i % r->vocab] - want[i];
+        errors += d * d;
+        squares += (want[i] - mean) * (want[i] - mean);
+    }
+    return sqrt(errors / squares);
 }
 
 /* Token ids without order, from a seed. */

@@ -6,14 +6,13 @@
 #include "engine/exec_internal.h"
 #include "graph/arch.h"
 #include "graph/passes.h"
-#include "tiny_model.h"
+#include "tiny_variants.h"
 
 static Comm *comm; /* of 1 rank */
 static const Kernels *ref;
 static char model_path[] = "/tmp/sheaf_exec_XXXXXX";
 
-/* ---- a graph, planned, loaded and compiled for one rank
- * ---------------------------------------------------------------*/
+/* ---- a graph, planned, loaded and compiled for one rank ---------------------------------------------------------- */
 
 typedef struct Machine {
     Plan *plan;
@@ -44,15 +43,19 @@ static void machine_free(Machine *m) {
 }
 
 /* The file's graph before any pass. */
-static Graph llama_graph(const TinyModel *m) {
+static Graph file_graph(void) {
     Gguf *file;
     Graph g;
     LmShape shape;
     Err e;
-    CU_ASSERT_FATAL(tiny_model_write(model_path, m) && !gguf_open(model_path, &file, &e) &&
-                    !arch_build(file, &g, &shape, &e));
+    CU_ASSERT_FATAL(!gguf_open(model_path, &file, &e) && !arch_build(file, &g, &shape, &e));
     gguf_close(file);
     return g;
+}
+
+static Graph llama_graph(const TinyModel *m) {
+    CU_ASSERT_FATAL(tiny_model_write(model_path, m));
+    return file_graph();
 }
 
 enum { TOKENS = 90, OUTPUTS = 30 };
@@ -85,8 +88,7 @@ static void run_llama(Machine *m, int vocab, float *out) {
     }
 }
 
-/* ---- fused and unfused
- * ------------------------------------------------------------------------------------------------*/
+/* ---- fused and unfused ------------------------------------------------------------------------------------------- */
 
 /* Gives every linear a second reader, so that no residual joins it, not even while planning. */
 static void keep_sums_apart(Graph *g) {
@@ -181,8 +183,7 @@ static void test_cnn_fused(void) {
     CU_ASSERT(result[0][0] != 0 && result[0][0] != result[0][5]);
 }
 
-/* ---- buffers
- * ----------------------------------------------------------------------------------------------------------*/
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 /* First and last byte of a value; none when it has no columns. */
 static bool extent(const Exec *x, ValueId v, const uint8_t **from, const uint8_t **to) {
@@ -298,6 +299,50 @@ static void test_buffers(void) {
         check_all_ranks(&g, model_path, "fused");
         graph_free(&g);
     }
+    static const TinyVariant variants[] = {{.arch = "qwen2",
+                                            .layers = 2,
+                                            .width = 96,
+                                            .heads = 3,
+                                            .kv_heads = 3,
+                                            .head_dim = 32,
+                                            .ffn = 96,
+                                            .vocab = 260,
+                                            .qtype = QT_Q8_0,
+                                            .pre_norms = true,
+                                            .biases = true},
+                                           {.arch = "gemma3",
+                                            .layers = 2,
+                                            .width = 96,
+                                            .heads = 2,
+                                            .kv_heads = 1,
+                                            .head_dim = 64,
+                                            .ffn = 96,
+                                            .vocab = 260,
+                                            .qtype = QT_Q8_0,
+                                            .pre_norms = true,
+                                            .post_norms = true,
+                                            .norms_of = 1,
+                                            .tied_head = true,
+                                            .window = 10,
+                                            .logit_cap = 3},
+                                           {.arch = "olmo2",
+                                            .layers = 2,
+                                            .width = 96,
+                                            .heads = 3,
+                                            .kv_heads = 3,
+                                            .head_dim = 32,
+                                            .ffn = 96,
+                                            .vocab = 260,
+                                            .qtype = QT_Q8_0,
+                                            .post_norms = true,
+                                            .norms_of = 2}};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        CU_ASSERT_FATAL(variant_write(model_path, &variants[i]));
+        Graph g = file_graph();
+        CU_ASSERT(!passes_run(&g, QT_A16, &e));
+        check_all_ranks(&g, model_path, variants[i].arch);
+        graph_free(&g);
+    }
     Graph g = cnn_graph();
     check_all_ranks(&g, NULL, "net as built");
     CU_ASSERT(!passes_run(&g, QT_A8, &e));
@@ -322,8 +367,7 @@ static void test_reuse(void) {
     CU_ASSERT_EQUAL(bytes[0], bytes[1]);
 }
 
-/* ---- failing
- * ----------------------------------------------------------------------------------------------------------*/
+/* ---- failing ----------------------------------------------------------------------------------------------------- */
 
 static int failing_thread;
 static void step_fails(Exec *x, const Step *s, int thread, int n) {

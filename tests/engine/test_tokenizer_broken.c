@@ -218,8 +218,10 @@ static void refused(const Vocab *v, const char *why) {
 
 static void test_refused(void) {
     Vocab v = sound;
+    v.model = "nobody's";
+    refused(&v, "\"nobody's\"");
     v.model = "llama";
-    refused(&v, "\"llama\"");
+    refused(&v, "tokenizer.ggml.scores is missing");
     v.model = NULL;
     refused(&v, "tokenizer.ggml.model is missing");
     v = sound;

@@ -1,7 +1,7 @@
 /* The builders: what a file says becomes a graph, and what is wrong with a file becomes one line that names it. */
 #include "check.h"
 #include "graph/arch.h"
-#include "tiny_model.h"
+#include "tiny_variants.h"
 
 static const TinyModel tiny = {.layers = 2,
                                .width = 96,
@@ -44,6 +44,13 @@ static GgufWriter writer(const TinyModel *m) {
     GgufWriter w;
     gw_init(&w, 3, 32);
     tiny_model_build(&w, m);
+    return w;
+}
+
+static GgufWriter variant(const TinyVariant *m) {
+    GgufWriter w;
+    gw_init(&w, 3, 32);
+    variant_build(&w, m);
     return w;
 }
 
@@ -112,6 +119,67 @@ static void test_tied(void) {
     built_free(&b);
 }
 
+/* What else the other architectures have: biases on Q, K and V; norms of heads; norms behind layers; scaled embeddings
+ * (sqrt(96)), gated GELU, soft caps; layers that see a window only. */
+static void test_others(void) {
+    static const struct {
+        TinyVariant file;
+        int norms, headnorms, biased, gelu, softcaps, windows; /* in the whole graph */
+    } cases[] = {
+        {{.arch = "qwen2", .layers = 2, .pre_norms = true, .biases = true}, .norms = 5, .biased = 6},
+        {{.arch = "qwen3", .layers = 2, .pre_norms = true, .norms_of = 1}, .norms = 5, .headnorms = 4},
+        {{.arch = "gemma2", .layers = 4, .pre_norms = true, .post_norms = true, .window = 8},
+         .norms = 17,
+         .gelu = 4,
+         .softcaps = 1,
+         .windows = 2},
+        {{.arch = "gemma3", .layers = 7, .pre_norms = true, .post_norms = true, .norms_of = 1, .window = 8},
+         .norms = 29,
+         .headnorms = 14,
+         .gelu = 7,
+         .windows = 6},
+        {{.arch = "phi3", .layers = 2, .pre_norms = true, .fused = true, .window = 8}, .norms = 5, .windows = 2},
+        {{.arch = "olmo2", .layers = 2, .post_norms = true, .norms_of = 2}, .norms = 9},
+        {{.arch = "llama", .layers = 2, .pre_norms = true, .window = 8}, .norms = 5, .windows = 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TinyVariant m = cases[i].file;
+        m.width = 96;
+        m.heads = 4;
+        m.kv_heads = 2;
+        m.head_dim = 32;
+        m.ffn = 64;
+        m.vocab = 300;
+        m.qtype = QT_F32;
+        GgufWriter w = variant(&m);
+        Built b = build(&w, NULL, NULL);
+        const Graph *g = &b.graph;
+        CU_ASSERT_EQUAL(b.status, 0);
+        if (b.status) printf("\n%s", b.e.msg);
+        int biased = 0, windows = 0, neox = 0, capped = 0;
+        for (int32_t k = 0; k < g->n_ops; k++) {
+            const Op *op = &g->op[k];
+            biased += op->kind == OP_LINEAR && op->u.linear.bias;
+            windows += op->kind == OP_ATTENTION && op->u.attn.window == m.window && m.window > 0;
+            capped += op->kind == OP_ATTENTION && op->u.attn.softcap == 50.0f;
+            neox += op->kind == OP_ROPE && op->u.rope.shape.neox;
+        }
+        CU_ASSERT_EQUAL(count(g, OP_RMSNORM), cases[i].norms);
+        CU_ASSERT_EQUAL(count(g, OP_HEADNORM), cases[i].headnorms);
+        CU_ASSERT_EQUAL(count(g, OP_GELU_MUL), cases[i].gelu);
+        CU_ASSERT_EQUAL(count(g, OP_SILU_MUL), m.layers - cases[i].gelu);
+        CU_ASSERT_EQUAL(count(g, OP_SOFTCAP), cases[i].softcaps);
+        CU_ASSERT_EQUAL(count(g, OP_LINEAR), 7 * m.layers + 1);
+        CU_ASSERT_EQUAL(biased, cases[i].biased);
+        CU_ASSERT_EQUAL(windows, cases[i].windows);
+        CU_ASSERT_EQUAL(neox, strcmp(m.arch, "llama") ? 2 * m.layers : 0);
+        CU_ASSERT_EQUAL(capped, strcmp(m.arch, "gemma2") ? 0 : m.layers);
+        const Op *scale = op_named(g, "token_scale");
+        CU_ASSERT((scale != NULL) == (cases[i].gelu > 0));
+        if (scale) CU_ASSERT_DOUBLE_EQUAL(scale->u.scale.factor, 9.797958971132712, 1e-6);
+        built_free(&b);
+    }
+}
+
 /* Spoils the first occurrence of the text, so that the file lacks what had that name. */
 static void spoil(uint8_t *bytes, size_t size, const void *name) {
     size_t n = strlen(name);
@@ -132,19 +200,56 @@ static void refused(Built *b, const char *one, const char *two) {
 }
 
 static void test_missing_tensor(void) {
-    TinyModel m = tiny;
-    m.tied_head = true; /* so that none can be done without */
-    GgufWriter all = writer(&m);
-    Built whole = build(&all, NULL, NULL);
-    for (size_t i = 0; i < gguf_n_tensors(whole.file); i++) {
-        char name[64];
-        GgufString s = gguf_tensor_at(whole.file, i)->name;
-        snprintf(name, sizeof name, "%.*s", (int)s.size, s.data);
-        GgufWriter w = writer(&m);
-        Built b = build(&w, spoil, name);
-        refused(&b, name, "missing");
+    static const TinyVariant models[] = {
+        {.arch = "llama", .layers = 1, .pre_norms = true},
+        {.arch = "qwen2", .layers = 1, .pre_norms = true, .biases = true},
+        {.arch = "qwen3", .layers = 1, .pre_norms = true, .norms_of = 1},
+        {.arch = "gemma2", .layers = 1, .pre_norms = true, .post_norms = true, .window = 8},
+        {.arch = "phi3", .layers = 1, .pre_norms = true, .fused = true},
+        {.arch = "olmo2", .layers = 1, .post_norms = true, .norms_of = 2}};
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        TinyVariant m = models[k];
+        m.width = 96;
+        m.heads = 3;
+        m.kv_heads = 1;
+        m.head_dim = 32;
+        m.ffn = 64;
+        m.vocab = 300;
+        m.qtype = QT_Q8_0;
+        m.tied_head = true; /* the head is one of two that can be done without; biases are the others */
+        GgufWriter all = variant(&m);
+        Built whole = build(&all, NULL, NULL);
+        CU_ASSERT_EQUAL(whole.status, 0);
+        for (size_t i = 0; i < gguf_n_tensors(whole.file); i++) {
+            char name[64];
+            GgufString s = gguf_tensor_at(whole.file, i)->name;
+            snprintf(name, sizeof name, "%.*s", (int)s.size, s.data);
+            GgufWriter w = variant(&m);
+            Built b = build(&w, spoil, name);
+            /* a bias can be done without, but then there is one that nobody asked for */
+            bool bias = strstr(name, ".bias") != NULL;
+            refused(&b, bias ? name + 1 : name, bias ? "does not know what tensor" : "missing");
+        }
+        built_free(&whole);
     }
-    built_free(&whole);
+}
+
+/* A type whose size is known but which no kernel runs: I32, the size of the F32 that the file has. */
+static void make_i32(uint8_t *bytes, size_t size, const void *name) {
+    size_t n = strlen(name);
+    for (size_t i = 0; i + n + 24 <= size; i++)
+        if (!memcmp(bytes + i, name, n)) {
+            bytes[i + n + 4 + 2 * 8] = 26; /* after the number of dimensions and two of them */
+            return;
+        }
+}
+
+static void test_type_that_is_not_run(void) {
+    TinyModel m = tiny;
+    m.qtype = QT_F32;
+    GgufWriter w = writer(&m);
+    Built b = build(&w, make_i32, "blk.1.ffn_up.weight");
+    refused(&b, "blk.1.ffn_up.weight", "type I32, which is not run by this build yet");
 }
 
 static void test_missing_key(void) {
@@ -173,6 +278,34 @@ static void test_unknown_architecture(void) {
     GgufWriter w = writer(&tiny);
     Built b = build(&w, rename_architecture, "opera");
     refused(&b, "opera", "llama");
+}
+
+/* What a file may ask for that this build does not have is named, not guessed at. */
+static void test_not_supported(void) {
+    TinyVariant m = {.arch = "llama",
+                     .layers = 1,
+                     .width = 96,
+                     .heads = 3,
+                     .kv_heads = 1,
+                     .head_dim = 32,
+                     .ffn = 64,
+                     .vocab = 300,
+                     .qtype = QT_F32,
+                     .pre_norms = true};
+    for (int i = 0; i < 3; i++) {
+        GgufWriter w;
+        gw_init(&w, 3, 32);
+        m.scaling = i == 0 ? "longrope" : NULL;
+        m.arch = i == 2 ? "phi3" : "llama";
+        m.fused = i == 2;
+        if (i == 1) gw_u32(&w, "llama.expert_count", 8);
+        variant_build(&w, &m);
+        uint64_t dims = 16;
+        static const float ones[16] = {1};
+        if (i == 2) gw_tensor(&w, "rope_factors_long.weight", 0, 1, &dims, ones, sizeof ones);
+        Built b = build(&w, NULL, NULL);
+        refused(&b, i == 0 ? "llama.rope.scaling.type" : i == 1 ? "llama.expert_count" : "LongRoPE", "not supported");
+    }
 }
 
 /* Metadata that contradict the tensors or each other. Keys given first win: the file's own follow, so they are left
@@ -217,7 +350,10 @@ static void test_contradictions(void) {
 int main(void) {
     static const CU_TestInfo tests[] = {{"llama", test_llama},
                                         {"tied head", test_tied},
+                                        {"the other architectures", test_others},
+                                        {"what is not supported", test_not_supported},
                                         {"each tensor missing", test_missing_tensor},
+                                        {"a type that is not run", test_type_that_is_not_run},
                                         {"each key missing", test_missing_key},
                                         {"unknown architecture", test_unknown_architecture},
                                         {"contradictions", test_contradictions},

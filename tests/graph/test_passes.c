@@ -5,8 +5,7 @@
 #include "graph/passes.h"
 #include "tiny_model.h"
 
-/* ---- text that does not depend on the numbers of values -----------------------------------------------------------
- */
+/* ---- text that does not depend on the numbers of values ---------------------------------------------------------- */
 
 enum { TEXT_MAX = 1 << 14 };
 
@@ -62,8 +61,7 @@ static void expect_llama(const Graph *g, const char *layer, const char *end) {
     if (strcmp(got, want)) printf("\n-- got\n%s-- expected\n%s", got, want);
 }
 
-/* ---- a llama: 2 layers, 64 wide, 2 query heads and 1 KV head of 32, ffn 96 ------------------------------------------
- */
+/* ---- a llama: 2 layers, 64 wide, 2 query heads and 1 KV head of 32, ffn 96 --------------------------------------- */
 
 static Graph llama(QType type) {
     const TinyModel m = {.layers = 2,
@@ -251,8 +249,7 @@ static void test_all(void) {
     graph_free(&g);
 }
 
-/* ---- small graphs by hand ------------------------------------------------------------------------------------------
- */
+/* ---- small graphs by hand ---------------------------------------------------------------------------------------- */
 
 static void expect(const Graph *g, const char *want) {
     static char got[TEXT_MAX];

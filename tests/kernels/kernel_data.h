@@ -61,46 +61,67 @@ static inline const Kernels *ref(void) {
 
 typedef enum Codes { CODES_RANDOM, CODES_LOW, CODES_HIGH, CODES_WILD } Codes;
 
-/* Blocks of a file, n rows of k: random codes, or all at the end of their range; scales up to 1/8, now and then zero or
- * subnormal. CODES_WILD: any bytes at all. */
+/* All weight types, quantised ones first. */
+static const QType weight_types[] = {QT_Q4_0, QT_Q4_1, QT_Q8_0, QT_Q5_0,   QT_Q5_1, QT_IQ4_NL, QT_Q2_K, QT_Q3_K,
+                                     QT_Q4_K, QT_Q5_K, QT_Q6_K, QT_IQ4_XS, QT_F32,  QT_F16,    QT_BF16};
+enum { N_TYPES = sizeof weight_types / sizeof weight_types[0], N_QUANTISED = N_TYPES - 3 };
+
+static inline int random_in(int low, int high) { return low + (int)(random_u32() % (uint32_t)(high - low + 1)); }
+
+/* A block of a quantised type: group scales up to 1/8, now and then zero or subnormal; minima up to 1. */
+static inline void random_block(const QTypeInfo *info, Codes codes, QBlock *b) {
+    int most = (1 << info->bits) - 1, low = info->bits == 8 ? -128 : 0, high = low + most;
+    int scale_high = info->scale_bits ? (1 << (info->scale_bits - !info->has_min)) - 1 : 1;
+    float tiny = random_u32() % 16 == 0 ? 0x1p-16f : 1.0f;
+    *b = (QBlock){.d = f32_to_f16(random_float() * tiny * 0.125f / (float)scale_high),
+                  .dmin = info->has_min ? f32_to_f16(random_float() / (float)scale_high) : 0};
+    for (int g = 0; g < info->block / info->group; g++) {
+        b->scale[g] = (int8_t)(info->scale_bits ? random_in(info->has_min ? 0 : -scale_high - 1, scale_high) : 1);
+        b->min[g] = (int8_t)(!info->has_min ? 0 : info->scale_bits ? random_in(0, scale_high) : -1);
+    }
+    for (int i = 0; i < info->block; i++)
+        b->code[i] = (int8_t)(codes == CODES_LOW ? low : codes == CODES_HIGH ? high : random_in(low, high));
+}
+
+/* Blocks of a file, n rows of k: random codes, or all at the end of their range. CODES_WILD: any bytes at all. */
 static inline uint8_t *random_blocks(QType t, int64_t n, int64_t k, Codes codes) {
     const QTypeInfo *info = qtype_info(t);
     size_t bytes;
     if (!qtype_bytes(t, (uint64_t)(n * k), &bytes)) abort();
     uint8_t *p = test_alloc(bytes);
     for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)random_u32();
-    if (codes == CODES_WILD) return p;
-    for (size_t i = 0; i < bytes; i += (size_t)info->block_bytes) {
-        uint16_t scale = f32_to_f16(random_float() * (random_u32() % 16 == 0 ? 0x1p-16f : 0.125f));
-        uint16_t min = f32_to_f16(random_float());
+    for (size_t i = 0; i < bytes && codes != CODES_WILD; i += (size_t)info->block_bytes) {
         float f = random_float();
-        uint16_t h = t == QT_BF16 ? f32_to_bf16(f) : f32_to_f16(f);
-        if (!info->quantised) {
-            memcpy(p + i, info->block_bytes == 4 ? (void *)&f : (void *)&h, (size_t)info->block_bytes);
-            continue;
-        }
-        size_t head = info->has_min ? 4 : 2;
-        uint8_t low = t == QT_Q8_0 ? 0x80 : 0x00, high = t == QT_Q8_0 ? 0x7f : 0xff;
-        if (codes != CODES_RANDOM)
-            memset(p + i + head, codes == CODES_LOW ? low : high, (size_t)info->block_bytes - head);
-        memcpy(p + i, &scale, 2);
-        if (info->has_min) memcpy(p + i + 2, &min, 2);
+        QBlock b;
+        if (info->quantised) {
+            random_block(info, codes, &b);
+            qtype_pack(t, &b, p + i);
+        } else qtype_quantise(t, &f, 1, p + i);
     }
     return p;
 }
 
-/* Those rows packed; the caller frees (void *)data. */
-static inline PackedWeights pack_weights(QType t, int64_t n, int64_t k, const uint8_t *blocks) {
+/* Columns [k0, k0 + k) of those rows, of `columns` each, packed; the caller frees (void *)data. */
+static inline PackedWeights pack_slice(QType t, int64_t n, int64_t columns, const uint8_t *blocks, int64_t k0,
+                                       int64_t k) {
+    const QTypeInfo *info = qtype_info(t);
     size_t row, panel;
-    if (!qtype_bytes(t, (uint64_t)k, &row) || !packed_panel_bytes(t, k, &panel)) abort();
+    int skip = packed_skip(t, k0);
+    if (!qtype_bytes(t, (uint64_t)columns, &row) || !packed_panel_bytes(t, skip, k, &panel)) abort();
     uint8_t *data = test_alloc(panel * (size_t)packed_panels(n));
     for (int64_t p = 0; p < packed_panels(n); p++) {
         const void *rows[PANEL];
         int count = n - p * PANEL < PANEL ? (int)(n - p * PANEL) : PANEL;
-        for (int i = 0; i < count; i++) rows[i] = blocks + (size_t)(p * PANEL + i) * row;
-        pack_panel(t, k, rows, count, data + (size_t)p * panel);
+        for (int i = 0; i < count; i++)
+            rows[i] = blocks + (size_t)(p * PANEL + i) * row + (size_t)(k0 / info->block) * (size_t)info->block_bytes;
+        pack_panel(t, skip, k, rows, count, data + (size_t)p * panel);
     }
-    return (PackedWeights){.type = t, .n = n, .k = k, .data = data};
+    return (PackedWeights){.type = t, .n = n, .k = k, .data = data, .skip = skip};
+}
+
+/* Whole rows. */
+static inline PackedWeights pack_weights(QType t, int64_t n, int64_t k, const uint8_t *blocks) {
+    return pack_slice(t, n, k, blocks, 0, k);
 }
 
 static inline ActQ act_alloc(int64_t m, int64_t k, int planes) {

@@ -78,7 +78,10 @@ static void edges_of_blocks(void) {
         for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++)
             for (int g = 0; g < 4; g++) {
                 check_case(isa(i), (Case){.shape = {2, 64}, .group = groups[g], .pos0 = starts[s], .rows = ATTN_ROWS});
-                check_case(isa(i), (Case){.shape = {2, 64}, .group = groups[g], .pos0 = starts[s], .rows = 1 + random_u32() % ATTN_ROWS});
+                check_case(isa(i), (Case){.shape = {2, 64},
+                                          .group = groups[g],
+                                          .pos0 = starts[s],
+                                          .rows = 1 + random_u32() % ATTN_ROWS});
             }
 }
 
@@ -142,11 +145,8 @@ static void kv_store_equals_ref(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"edges of blocks", edges_of_blocks},
-                           {"head dimensions", head_dims},
-                           {"windows and softcaps", windows_and_softcaps},
-                           {"extreme scores", extreme_scores},
-                           {"kv_store equals ref", kv_store_equals_ref},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"edges of blocks", edges_of_blocks},           {"head dimensions", head_dims},
+                           {"windows and softcaps", windows_and_softcaps}, {"extreme scores", extreme_scores},
+                           {"kv_store equals ref", kv_store_equals_ref},   CU_TEST_INFO_NULL};
     return check_run("attention", tests);
 }

@@ -140,7 +140,7 @@ class Run(unittest.TestCase):
             r = program.run(["--help"], ranks)
             self.assertEqual((r.status, r.err, r.left), (0, [], []))
             self.assertEqual(r.out.count(b"Verbs:"), 1)
-        for verb in (["run"], ["eval", "perplexity"], ["info"], ["plan"]):
+        for verb in (["run"], ["eval", "perplexity"], ["info"], ["plan"], ["quantize"]):
             r = program.run([*verb, "--help"])
             self.assertEqual((r.status, r.err), (0, []))
             self.assertIn(b"Options:", r.out)

@@ -65,6 +65,11 @@ static void each_verb_has_its_defaults(void) {
     CU_ASSERT_EQUAL(o.windows, 0);
     o = accepted("sheaf plan m -n 8");
     CU_ASSERT_EQUAL(o.ranks, 8);
+    o = accepted("sheaf quantize m -o n --type q4_k --tensor *.ffn_*=q6_k --tensor token_embd.weight=keep --threads 3");
+    CU_ASSERT_STRING_EQUAL(o.output, "n");
+    CU_ASSERT_STRING_EQUAL(o.type, "q4_k");
+    CU_ASSERT_EQUAL(o.tensor.n, 2);
+    CU_ASSERT_EQUAL(o.threads, 3);
 }
 
 static void command_line_goes_over_environment_goes_over_default(void) {
@@ -123,6 +128,10 @@ static void wrong_values_are_named(void) {
     refused("sheaf run m -p x --stop=", "--stop: an empty text");
     refused("sheaf eval perplexity m", "needs a text");
     refused("sheaf plan m -n 0", "-n 0: must be from 1");
+    refused("sheaf quantize m --type q8_0", "needs a file to write");
+    refused("sheaf quantize m -o n", "needs a type");
+    refused("sheaf quantize m -o n --type q4", "--type q4: must be one of f32|"); /* a part of a name */
+    refused("sheaf quantize m -o n --type q8_0 --wire f32", "--wire is an option of 'run', not of 'quantize'");
 }
 
 static void help_can_be_asked_for_anywhere(void) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "check.h"
+#include "kernels/kernels.h"
 #include "partition/plan.h"
 
 typedef struct Checker {
@@ -45,7 +46,7 @@ static inline int64_t *indices(const Checker *c, ValueId v, ShardAxis axis, int 
 }
 
 /* Ranges in order and inside the axis; together they cover it, and no index is held twice but KV heads. */
-static inline void check_cover(Checker *c, ValueId v, bool may_overlap, int64_t overlap_from) {
+static inline void check_cover(Checker *c, ValueId v, int64_t overlap_from) {
     const Shard *s = state(c, v);
     int64_t size = plan_axis_size(c->p, v, s->axis), held = 0, twice = 0;
     uint8_t *count = calloc((size_t)size + 1, 1);
@@ -59,7 +60,7 @@ static inline void check_cover(Checker *c, ValueId v, bool may_overlap, int64_t 
             else
                 for (int64_t k = r[i].begin; k < r[i].end; k++) {
                     held += count[k] == 0;
-                    twice += count[k] != 0 && !(may_overlap && k >= overlap_from);
+                    twice += count[k] != 0 && !(overlap_from >= 0 && k >= overlap_from);
                     count[k] = 1;
                 }
         }
@@ -71,11 +72,11 @@ static inline void check_cover(Checker *c, ValueId v, bool may_overlap, int64_t 
 
 static inline void check_blocks(Checker *c, ValueId v) {
     const Shard *s = state(c, v);
-    int block = qtype_info(c->p->graph.value[v].type)->block;
-    if (s->kind != SHARD_SPLIT || s->axis != AXIS_LAST || block == 1) return;
+    int unit = packed_unit(c->p->graph.value[v].type);
+    if (s->kind != SHARD_SPLIT || s->axis != AXIS_LAST || unit == 1) return;
     for (int i = 0; i < s->n_parts * c->p->n_ranks; i++)
-        if (s->range[i].begin % block || s->range[i].end % block) {
-            wrong(c, name_of(c, v), "a quantised block is cut");
+        if (s->range[i].begin % unit || s->range[i].end % unit) {
+            wrong(c, name_of(c, v), "a quantisation group is cut");
             return;
         }
 }
@@ -149,6 +150,17 @@ static inline void check_attention(Checker *c, const Op *op) {
     }
 }
 
+/* What works on heads has whole ones. */
+static inline void check_heads(Checker *c, const Op *op, int dim) {
+    const Shard *s = state(c, op->in[0]);
+    if (s->kind != SHARD_SPLIT || s->axis != AXIS_LAST) return;
+    for (int i = 0; i < s->n_parts * c->p->n_ranks; i++)
+        if (s->range[i].begin % dim || s->range[i].end % dim) {
+            wrong(c, op->name, "a head is cut");
+            return;
+        }
+}
+
 static inline void check_view(Checker *c, const Op *op) {
     if (is_partial(c, op->in[0])) wrong(c, op->name, "a view of a sum that is not complete");
     for (int rank = 0; rank < c->p->n_ranks; rank++) {
@@ -207,16 +219,27 @@ static inline void check_operator(Checker *c, const Op *op) {
     case OP_SELECT:
     case OP_ROPE_TABLE:
         if (!is_whole(c, x) || !is_whole(c, y)) wrong(c, op->name, "needs whole values");
+        if (op->n_in == 2 && !is_whole(c, op->in[1])) wrong(c, op->name, "needs all rows or factors");
         break;
     case OP_ROPE:
         if (is_partial(c, x) || !same_state(c, x, y) || !is_whole(c, op->in[1])) wrong(c, op->name, "state");
+        check_heads(c, op, op->u.rope.head_dim);
         break;
     case OP_QUANTISE:
     case OP_RELU:
+    case OP_SOFTCAP:
     case OP_POOL:
         if (is_partial(c, x) || !same_state(c, x, y)) wrong(c, op->name, "state");
         break;
+    case OP_SCALE: /* of a partial sum, too: factors come out of sums */
+        if (!same_state(c, x, y)) wrong(c, op->name, "state");
+        break;
+    case OP_HEADNORM:
+        if (is_partial(c, x) || !same_state(c, x, y) || !is_whole(c, op->in[1])) wrong(c, op->name, "state");
+        check_heads(c, op, op->u.rope.head_dim);
+        break;
     case OP_SILU_MUL:
+    case OP_GELU_MUL:
         if (is_partial(c, x)) wrong(c, op->name, "a product of sums that are not complete");
         if (!same_state(c, x, op->in[1]) || !same_state(c, x, y)) wrong(c, op->name, "state");
         break;
@@ -250,33 +273,39 @@ static inline void check_operator(Checker *c, const Op *op) {
     }
 }
 
-/* Values that hold KV heads may be on several ranks: their caches, keys, values and weights; of a fused Q|K|V only the
- * columns of K and V. From which column on; -1: not at all. */
-static inline int64_t overlap_from(const Checker *c, ValueId v) {
-    const char *name = name_of(c, v);
-    static const char *const of_kv[] = {".kv", "attn_k", "attn_v", "rope_k"};
-    if (strstr(name, "attn_q+")) {
-        for (int32_t i = 0; i < c->p->graph.n_ops; i++) {
-            const Op *op = &c->p->graph.op[i];
-            if (op->kind == OP_LINEAR && op->out[0] == v) return plan_axis_size(c->p, op->in[1], AXIS_FIRST);
-        }
+/* Values that hold KV heads may be on several ranks: caches, keys, values, and what they are made of. overlap[v]: the
+ * index from which on that holds; of a fused Q|K|V those of K and V. Columns [begin, ..) of v hold KV heads. */
+static inline void may_overlap(const Checker *c, ValueId v, int64_t begin, int64_t *overlap) {
+    const Graph *g = &c->p->graph;
+    if (overlap[v] >= 0 && overlap[v] <= begin) return;
+    overlap[v] = begin;
+    const Op *op = g->value[v].producer >= 0 ? &g->op[g->value[v].producer] : NULL;
+    if (op && op->kind == OP_VIEW) may_overlap(c, op->in[0], begin + op->u.view.begin, overlap);
+    if (op && (op->kind == OP_ROPE || op->kind == OP_HEADNORM)) may_overlap(c, op->in[0], begin, overlap);
+    int64_t row = 0;
+    for (int i = 0; op && op->kind == OP_LINEAR && i < op->u.linear.n_weights; i++) {
+        if (row >= begin) overlap[op->in[1 + i]] = 0;
+        if (row >= begin && op->u.linear.bias) overlap[op->in[linear_bias_at(op, i)]] = 0;
+        row += plan_axis_size(c->p, op->in[1 + i], AXIS_FIRST);
     }
-    for (size_t i = 0; i < sizeof of_kv / sizeof *of_kv; i++)
-        if (strstr(name, of_kv[i])) return 0;
-    return -1;
 }
 
 /* Errors found, printed. */
 static inline int check_plan(const Plan *p, const char *what) {
     Checker c = {p, what, 0};
     const Graph *g = &p->graph;
+    int64_t *overlap = malloc((size_t)g->n_values * sizeof *overlap);
+    for (ValueId v = 0; v < g->n_values; v++) overlap[v] = -1;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int j = 0; g->op[i].kind == OP_KV_STORE && j < 3; j++) may_overlap(&c, g->op[i].in[j], 0, overlap);
     for (ValueId v = 0; v < g->n_values; v++) {
         if (p->n_ranks == 1 && !is_whole(&c, v)) wrong(&c, name_of(&c, v), "divided over one rank");
         if (state(&c, v)->kind != SHARD_SPLIT) continue;
-        check_cover(&c, v, overlap_from(&c, v) >= 0, overlap_from(&c, v));
+        check_cover(&c, v, overlap[v]);
         check_blocks(&c, v);
     }
     for (int32_t i = 0; i < g->n_ops; i++) check_operator(&c, &g->op[i]);
+    free(overlap);
     if (!is_whole(&c, g->output)) wrong(&c, "output", "is not whole");
     Err e = {""};
     if (graph_check(g, &e)) wrong(&c, "graph", e.msg);

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "llama_header.h"
 #include "plan_check.h"
+#include "tiny_variants.h"
 
 static const LlamaSize sizes[] = {
     /* name, layers, width, heads, KV heads, head size, ffn, vocabulary, types */
@@ -163,8 +164,7 @@ static void test_cost(void) {
     graph_free(&g);
 }
 
-/* ---- the hash
- * --------------------------------------------------------------------------------------------------------*/
+/* ---- the hash ---------------------------------------------------------------------------------------------------- */
 
 enum { MAX_HASHES = 512 };
 typedef struct Hashes {
@@ -232,7 +232,7 @@ static void test_hash_of_models(void) {
 /* Attributes of operators and places of weights, one changed at a time. */
 static void test_hash_of_attributes(void) {
     Hashes h = {.n = 0};
-    for (int change = 0; change < 9; change++) {
+    for (int change = 0; change < 16; change++) {
         Graph g;
         CU_ASSERT_FATAL(header_graph(&sizes[0], QT_A8, &g));
         switch (change) {
@@ -241,9 +241,16 @@ static void test_hash_of_attributes(void) {
         case 2: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.base = 10000; break;
         case 3: first_op(&g, OP_ROPE)->u.rope.shape.neox = true; break;
         case 4: first_op(&g, OP_ATTENTION)->u.attn.scale *= 2; break;
-        case 5: first_op(&g, OP_ROPE)->u.rope.shape.dim -= 2; break;
-        case 6: g.value[first_op(&g, OP_LINEAR)->in[1]].offset += 32; break;
-        case 7: first_op(&g, OP_LINEAR)->in[2] = first_op(&g, OP_LINEAR)->in[3]; break;
+        case 5: first_op(&g, OP_ATTENTION)->u.attn.softcap = 50; break;
+        case 6: first_op(&g, OP_ATTENTION)->u.attn.window = 64; break;
+        case 7: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.scale = 0.5; break;
+        case 8: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.original = 4096; break;
+        case 9: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.beta_fast = 32; break;
+        case 10: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.beta_slow = 2; break;
+        case 11: first_op(&g, OP_ROPE_TABLE)->u.rope.shape.attention = 1.5; break;
+        case 12: g.value[first_op(&g, OP_LINEAR)->in[1]].offset += 32; break;
+        case 13: first_op(&g, OP_LINEAR)->in[2] = first_op(&g, OP_LINEAR)->in[3]; break;
+        case 14: first_op(&g, OP_SILU_MUL)->kind = OP_GELU_MUL; break;
         default: first_op(&g, OP_ADD)->in[0] = first_op(&g, OP_ADD)->in[1]; break;
         }
         new_hash(&h, &g, &(PlanOptions){.n_ranks = 2}, "changed attribute");
@@ -251,8 +258,73 @@ static void test_hash_of_attributes(void) {
     }
 }
 
-/* ---- a convolutional net
- * ---------------------------------------------------------------------------------------------*/
+/* ---- other architectures ----------------------------------------------------------------------------------------- */
+
+/* Biases, norms of heads and behind layers, several matrices in a tensor, scaled embeddings, soft caps: all are checked
+ * operator by operator, and none makes a layer sum more than twice. */
+static void test_variants(void) {
+    static const TinyVariant models[] = {
+        {.arch = "qwen2", .heads = 7, .kv_heads = 7, .head_dim = 64, .pre_norms = true, .biases = true},
+        {.arch = "qwen2",
+         .heads = 14,
+         .kv_heads = 2,
+         .head_dim = 64,
+         .pre_norms = true,
+         .biases = true,
+         .tied_head = true},
+        {.arch = "qwen3", .heads = 8, .kv_heads = 4, .head_dim = 128, .pre_norms = true, .norms_of = 1},
+        {.arch = "gemma2",
+         .heads = 8,
+         .kv_heads = 4,
+         .head_dim = 256,
+         .pre_norms = true,
+         .post_norms = true,
+         .tied_head = true,
+         .window = 64},
+        {.arch = "gemma3",
+         .heads = 4,
+         .kv_heads = 1,
+         .head_dim = 256,
+         .pre_norms = true,
+         .post_norms = true,
+         .norms_of = 1,
+         .window = 64},
+        {.arch = "phi3", .heads = 9, .kv_heads = 3, .head_dim = 96, .pre_norms = true, .fused = true},
+        {.arch = "olmo2", .heads = 6, .kv_heads = 6, .head_dim = 32, .post_norms = true, .norms_of = 2}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        TinyVariant m = models[i];
+        m.layers = 2;
+        m.width = 192;
+        m.ffn = 352;
+        m.vocab = 511;
+        m.qtype = i % 2 ? QT_Q4_0 : QT_Q8_0;
+        GgufWriter w;
+        gw_init(&w, 3, 32);
+        variant_build(&w, &m);
+        size_t size;
+        uint8_t *bytes = gw_finish(&w, &size);
+        gw_free(&w);
+        Gguf *file = NULL;
+        Graph g;
+        LmShape shape;
+        Err e = {""};
+        bool ok = !gguf_from_memory(bytes, size, size, m.arch, &file, &e) && !arch_build(file, &g, &shape, &e) &&
+                  !passes_run(&g, QT_A16, &e);
+        CU_ASSERT(ok);
+        if (!ok) printf("\n%s", e.msg);
+        for (int k = 0; k < N_RANK_COUNTS && ok; k++) {
+            Plan *p = plan(&g, rank_counts[k]);
+            CU_ASSERT_EQUAL(check_plan(p, m.arch), 0);
+            CU_ASSERT_EQUAL(plan_wire(p).collectives, rank_counts[k] > 1 ? 2 * m.layers + 1 : 0);
+            plan_free(p);
+        }
+        if (ok) graph_free(&g);
+        gguf_close(file);
+        free(bytes);
+    }
+}
+
+/* ---- a convolutional net ----------------------------------------------------------------------------------------- */
 
 static ValueId filter(Graph *g, const char *name, int64_t o, int64_t k, int64_t i) {
     return graph_weight(g, name, QT_F32, 4, (int64_t[]){o, k, k, i}, 0, NULL);
@@ -309,8 +381,7 @@ static void test_errors(void) {
     graph_free(&g);
 }
 
-/* ---- 70 billion weights
- * ----------------------------------------------------------------------------------------------*/
+/* ---- 70 billion weights ------------------------------------------------------------------------------------------ */
 
 static const LlamaSize large = {"70B", 80, 8192, 64, 8, 128, 28672, 128256, QT_Q4_1, QT_Q8_0, false};
 
@@ -416,6 +487,7 @@ int main(void) {
                                         {"cost", test_cost},
                                         {"hash of models", test_hash_of_models},
                                         {"hash of attributes", test_hash_of_attributes},
+                                        {"other architectures", test_variants},
                                         {"convolutional net", test_cnn},
                                         {"errors", test_errors},
                                         {"70B", test_large},

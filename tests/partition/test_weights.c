@@ -8,8 +8,7 @@
 #include "llama_header.h"
 #include "partition/weights.h"
 
-/* ---- malloc, counted: the largest block asked for while `watching`. Not where a sanitizer has its own malloc
- * --------- */
+/* ---- malloc, counted: the largest block asked for while `watching`. Not where a sanitizer has its own malloc ----- */
 #ifndef __SANITIZE_ADDRESS__
 #define COUNTS_MALLOC 1
 static _Atomic size_t largest;
@@ -40,8 +39,7 @@ void *realloc(void *p, size_t n) {
 #pragma GCC visibility pop
 #endif
 
-/* ---- a model file and its plan
- * ---------------------------------------------------------------------------------------*/
+/* ---- a model file and its plan ----------------------------------------------------------------------------------- */
 
 typedef struct Model {
     char path[64];
@@ -84,8 +82,7 @@ static void model_free(Model *m) {
 
 static Pool *pool;
 
-/* ---- slices
- * ----------------------------------------------------------------------------------------------------------*/
+/* ---- slices ------------------------------------------------------------------------------------------------------ */
 
 /* The whole tensor as fp32, by the formats' definition. */
 static float *whole_tensor(const Model *m, const Value *x) {
@@ -199,6 +196,32 @@ static void test_slices(void) {
     }
 }
 
+/* Weights in several pieces, rows or columns, as a fused value read as a whole would ask for: put into a plan by hand.
+ * A rank has neighbouring rows that are none in the file, single rows, nothing at all. */
+static void test_pieces(void) {
+    static const Range rows[3 * 3] = {{0, 7},   {40, 41}, {60, 90}, {7, 7},  {41, 60},
+                                      {90, 91}, {7, 40},  {60, 60}, {91, 96}};
+    static const Range columns[3 * 2] = {{0, 32}, {64, 96}, {0, 0}, {96, 96}, {32, 64}, {96, 96}};
+    static const QType types[] = {QT_Q8_0, QT_F32, QT_Q4_1};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const TinyModel tiny = {
+            .layers = 1, .width = 96, .heads = 3, .kv_heads = 3, .ffn = 96, .vocab = 300, .qtype = types[i]};
+        Model m = model_make(&tiny);
+        Plan *p;
+        Err e;
+        CU_ASSERT_FATAL(!plan_make(&m.graph, &(PlanOptions){.n_ranks = 3}, &p, &e));
+        for (ValueId v = 0; v < p->graph.n_values; v++) {
+            if (strstr(p->graph.value[v].name, "ffn_gate.weight"))
+                p->shard[v] = (Shard){SHARD_SPLIT, AXIS_FIRST, 3, rows};
+            if (strstr(p->graph.value[v].name, "ffn_down.weight"))
+                p->shard[v] = (Shard){SHARD_SPLIT, AXIS_LAST, 2, columns};
+        }
+        for (int rank = 0; rank < 3; rank++) check_rank(&m, p, rank);
+        plan_free(p);
+        model_free(&m);
+    }
+}
+
 /* Several chunks of a tensor, taken by two threads: 40000 rows of 96 are more than 1 MB. */
 static void test_chunks(void) {
     const TinyModel large = {
@@ -239,8 +262,7 @@ static void test_no_whole_tensor(void) {
 #endif
 }
 
-/* ---- memory and other sources
- * ----------------------------------------------------------------------------------------*/
+/* ---- memory and other sources ------------------------------------------------------------------------------------ */
 
 /* Tensors that stand in memory, a convolution's among them, at 1 and 3 ranks; no file. */
 static void test_memory(void) {
@@ -290,8 +312,7 @@ static void test_memory(void) {
     graph_free(&g);
 }
 
-/* ---- errors
- * ----------------------------------------------------------------------------------------------------------*/
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void refused(const Plan *p, const char *path, const char *one, const char *two) {
     Weights w;
@@ -355,8 +376,7 @@ static void test_bad_types(void) {
     graph_free(&g);
 }
 
-/* ---- a real model
- * ----------------------------------------------------------------------------------------------------*/
+/* ---- a real model ------------------------------------------------------------------------------------------------ */
 
 /* What is resident, measured: 4 ranks together hold at most 1.1 times what one alone does. */
 static void test_smollm(void) {
@@ -401,6 +421,7 @@ int main(void) {
         return 2;
     }
     static const CU_TestInfo tests[] = {{"slices", test_slices},
+                                        {"several pieces", test_pieces},
                                         {"many chunks", test_chunks},
                                         {"no whole tensor in memory", test_no_whole_tensor},
                                         {"weights in memory", test_memory},

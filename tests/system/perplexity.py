@@ -94,9 +94,9 @@ class Bits(Case):
 
     def test_threads_and_batches(self):
         for qtype in real.TYPES:
-            first = evaluate(4, "--threads", 2, qtype=qtype)["per_window"]
+            first = evaluate(2, "--threads", 2, qtype=qtype)["per_window"]
             for options in (["--threads", 1], ["--batch", 512], ["--batch", 33, "--threads", 1], ["--no-pin"]):
-                self.assertEqual(evaluate(4, *options, qtype=qtype)["per_window"], first, (qtype, options))
+                self.assertEqual(evaluate(2, *options, qtype=qtype)["per_window"], first, (qtype, options))
 
     def test_instruction_sets(self):
         for qtype in ("Q4_1", "F32"):

@@ -30,7 +30,7 @@ def wikitext():
 
 def isas():
     """The instruction sets of this machine that Sheaf has kernels for, fastest last; without the reference."""
-    flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split("\nflags", 1)[-1].split("\n", 1)[0].split()
     return ["avx2"] * ("avx2" in flags) + ["avx512vnni"] * ("avx512_vnni" in flags)
 
 

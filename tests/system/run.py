@@ -42,10 +42,11 @@ class Run(unittest.TestCase):
         self.assertRegex(j["plan_hash"], "^[0-9a-f]{16}$")
 
     def test_threads_and_steps_change_nothing(self):
+        """Nor does a rank see other numbers than the rest (--check)."""
         story = {"prompt": "Once upon a time, in a small village by the sea,", "tokens": 64}
         for ranks in (1, 2, 3):
             first = generate(ranks=ranks, **story)["ids"]
-            for options in (["--threads", 1], ["--threads", 2], ["--batch", 5]):
+            for options in (["--threads", 1], ["--threads", 2], ["--batch", 5], ["--check"]):
                 self.assertEqual(generate(*options, ranks=ranks, **story)["ids"], first, (ranks, options))
 
     def test_long_prompt_in_steps(self):

@@ -1,0 +1,104 @@
+/* The models of tests/fixtures/arch: a GGUF's beginning as the fixture has it, its weights made here from their names,
+ * and the logits that Hugging Face transformers gives (tests/reference/tiny_architectures.py, which makes the same
+ * weights and says what a .logits file has). Needs tiny_model.h and the graph layer. */
+#pragma once
+
+#include "check.h"
+#include "graph/gguf.h"
+#include "tiny_model.h"
+
+enum { ARCH_TOKENS = 100, ARCH_TOP = 8, ARCH_VOCAB = 288 };
+
+typedef struct ArchTop { /* as in the file */
+    uint32_t id;
+    float logit;
+} ArchTop;
+typedef struct ArchLogits {
+    ArchTop top[ARCH_TOKENS][ARCH_TOP]; /* after each token, falling */
+    float last[ARCH_VOCAB];             /* after the last */
+} ArchLogits;
+typedef struct ArchReference {
+    uint32_t n, vocab, ids[ARCH_TOKENS];
+    ArchLogits exact, fp16_cache; /* keys and values exact; rounded to fp16 */
+} ArchReference;
+
+/* Bytes of fixtures/arch/NAME.END, malloc'ed; ends the program when there is no such file. */
+static inline uint8_t *arch_fixture(const char *name, const char *end, size_t *size) {
+    char path[4096], part[128];
+    snprintf(part, sizeof part, "arch/%s.%s", name, end);
+    FILE *f = check_path(path, sizeof path, "SHEAF_FIXTURES", part) ? fopen(path, "rb") : NULL;
+    enum { LARGEST = 1 << 16 };
+    uint8_t *bytes = malloc(LARGEST);
+    if (!f || !bytes) {
+        fprintf(stderr, "SHEAF_FIXTURES has no %s\n", part);
+        exit(2);
+    }
+    *size = fread(bytes, 1, LARGEST, f);
+    fclose(f);
+    return bytes;
+}
+
+static inline ArchReference arch_reference(const char *name) {
+    ArchReference r;
+    size_t size, at = 8;
+    uint8_t *bytes = arch_fixture(name, "logits", &size);
+    if (size != at + sizeof r || memcmp(bytes, "SHAR\1\0\0\0", at) != 0) {
+        fprintf(stderr, "arch/%s.logits is not as expected\n", name);
+        exit(2);
+    }
+    memcpy(&r, bytes + at, sizeof r);
+    free(bytes);
+    return r;
+}
+
+/* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). */
+static inline uint64_t arch_seed(GgufString name) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < name.size; i++) h = (h ^ (uint8_t)name.data[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+/* The values of a tensor of the file, into its place. */
+static inline void arch_weight(const GgufTensor *t, uint8_t *to) {
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)t->name.size, t->name.data);
+    uint64_t state = arch_seed(t->name), n = t->dims[0] * t->dims[1];
+    if (t->n_dims == 1) {
+        bool head = strstr(name, "_q_norm") || strstr(name, "_k_norm");
+        float centre = strstr(name, ".bias") ? 0.0f : !strncmp(name, "output_norm", 11) ? 4.0f : head ? 1.5f : 1.0f;
+        for (uint64_t i = 0; i < n; i++) {
+            float x = 0.25f * tiny_random(&state) + centre;
+            memcpy(to + 4 * i, &x, 4);
+        }
+        return;
+    }
+    bool sharp = strstr(name, "attn_q.") || strstr(name, "attn_k.") || strstr(name, "attn_qkv.");
+    float scale = sqrtf((sharp ? 12.0f : 3.0f) / (float)t->dims[0]);
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t x = f32_to_f16(scale * tiny_random(&state));
+        memcpy(to + 2 * i, &x, 2);
+    }
+}
+
+/* The whole file NAME.gguf in memory, malloc'ed. */
+static inline uint8_t *arch_model(const char *name, size_t *size) {
+    enum { ENOUGH = 4 << 20 };
+    Gguf *g;
+    Err e;
+    uint8_t *head = arch_fixture(name, "head", size), *bytes = calloc(1, ENOUGH);
+    if (!bytes || gguf_from_memory(head, *size, ENOUGH, name, &g, &e)) {
+        fprintf(stderr, "arch/%s.head: %s\n", name, bytes ? e.msg : "out of memory");
+        exit(2);
+    }
+    memcpy(bytes, head, *size);
+    size_t begin = *size;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        if (t->offset < begin) continue; /* the fixture has it */
+        arch_weight(t, bytes + t->offset);
+        if (t->offset + t->bytes > *size) *size = (t->offset + t->bytes + 31) / 32 * 32;
+    }
+    gguf_close(g);
+    free(head);
+    return bytes;
+}

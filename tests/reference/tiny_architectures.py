@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""Tiny models of every architecture, as GGUF, with logits by Hugging Face transformers: fixtures/arch.
+
+    tiny_architectures.py FOLDER             NAME.head and NAME.logits for each model
+    tiny_architectures.py FOLDER --whole     NAME.gguf as well, for other programs
+    tiny_architectures.py FOLDER --hf        the folder NAME/ as transformers saves it, for converters
+
+The weights come from a seed, so a fixture has only the file's beginning: metadata, tensor descriptions and what is no
+random tensor (rope_freqs); tests/engine/arch_files.h makes the rest. What a GGUF calls its tensors and keys, and how Q
+and K of llama are permuted, fused tensors laid out and Gemma's norms shifted, is what llama.cpp's convert_hf_to_gguf.py
+writes; the tensors are made as they stand in the GGUF and brought to transformers' form from there.
+
+NAME.logits, little-endian: magic "SHAR", uint32 version 1, uint32 n, uint32 vocabulary, uint32 ids[n], then twice (with
+exact keys and values, then with keys and values rounded to fp16, as a KV cache keeps them): n x 8 x (uint32 id, float32
+logit), the largest in falling order, and float32[vocabulary], all logits after the last token.
+
+Made with torch 2.15.0 (CPU), transformers 5.24.0, gguf 0.19.0 and numpy 2.4.6; not in requirements.txt, for their size.
+"""
+
+import argparse
+import math
+import pathlib
+import re
+import struct
+
+import numpy as np
+import torch
+import transformers as hf
+from gguf import GGUFWriter, RopeScalingType
+
+TOKENS = 100
+TOP = 8
+WINDOW = 24
+SIZES = {"vocab_size": 288, "intermediate_size": 160, "max_position_embeddings": 128, "rms_norm_eps": 1e-3}
+SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 64}
+
+
+def heads(width, q, kv, head_dim=None):
+    sizes = {"hidden_size": width, "num_attention_heads": q, "num_key_value_heads": kv}
+    return sizes | ({"head_dim": head_dim} if head_dim else {})
+
+
+def rope(theta, **more):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta} | more}
+
+
+def two_ropes(local, **full):
+    """Of the layers with a window, and of those without."""
+    return {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": local}, "full_attention": full}}
+
+
+# name: GGUF architecture, class in transformers, configuration
+MODELS = {
+    "llama3": ("llama", "Llama", heads(80, 5, 1, 16) | rope(500.0, **LLAMA3) | {"num_hidden_layers": 2}),
+    "llama_linear": (
+        "llama",
+        "Llama",
+        heads(96, 6, 2, 16)
+        | rope(10000.0, rope_type="linear", factor=4.0)
+        | {"num_hidden_layers": 2, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    ),
+    "llama_yarn": ("llama", "Llama", heads(96, 6, 3, 32) | rope(10000.0, **YARN) | {"num_hidden_layers": 2}),
+    "llama_yarn_set": (
+        "llama",
+        "Llama",
+        heads(64, 2, 1, 32)
+        | rope(1000.0, **YARN, attention_factor=1.5, beta_fast=1.5, beta_slow=0.5)
+        | {"num_hidden_layers": 1},
+    ),
+    "mistral": (
+        "llama",
+        "Mistral",
+        heads(64, 4, 2, 32) | rope(1000.0) | {"num_hidden_layers": 2, "sliding_window": WINDOW},
+    ),
+    "qwen2": ("qwen2", "Qwen2", heads(96, 6, 2) | rope(1000000.0) | {"num_hidden_layers": 2}),
+    "qwen3": (
+        "qwen3",
+        "Qwen3",
+        heads(96, 6, 2, 32) | rope(5000.0) | {"num_hidden_layers": 2, "tie_word_embeddings": True},
+    ),
+    "gemma2": (
+        "gemma2",
+        "Gemma2",
+        heads(96, 6, 3, 32)
+        | rope(10000.0)
+        | {"num_hidden_layers": 4, "sliding_window": WINDOW, "query_pre_attn_scalar": 32}
+        | {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0},
+    ),
+    "gemma3": (
+        "gemma3",
+        "Gemma3",
+        heads(96, 6, 1, 32)
+        | two_ropes(100.0, rope_type="linear", rope_theta=5000.0, factor=4.0)
+        | {"num_hidden_layers": 7, "sliding_window": WINDOW, "query_pre_attn_scalar": 32},
+    ),
+    "gemma3_wide": (
+        "gemma3",
+        "Gemma3",
+        heads(64, 2, 1, 256)
+        | two_ropes(10000.0, rope_type="default", rope_theta=1000000.0)
+        | {"num_hidden_layers": 7, "sliding_window": WINDOW, "query_pre_attn_scalar": 256},
+    ),
+    "phi3": ("phi3", "Phi3", heads(96, 6, 2) | rope(10000.0) | {"num_hidden_layers": 2, "sliding_window": WINDOW}),
+    "phi3_part": (
+        "phi3",
+        "Phi3",
+        heads(96, 3, 1)
+        | rope(10000.0, partial_rotary_factor=0.75)
+        | {"num_hidden_layers": 2, "tie_word_embeddings": True},
+    ),
+    "olmo2": ("olmo2", "Olmo2", heads(96, 6, 2) | rope(500000.0) | {"num_hidden_layers": 2}),
+    "olmo3": (
+        "olmo2",
+        "Olmo3",
+        heads(96, 6, 3) | two_ropes(1000.0, rope_theta=1000.0, **YARN) | {"num_hidden_layers": 5, "sliding_window": WINDOW},
+    ),
+}
+
+# ---- names: transformers' to GGUF's, by class --------------------------------------------------------------------------
+COMMON = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate_up_proj": "ffn_up",
+}
+POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
+def gguf_name(kind, name):
+    part, end = name.rsplit(".", 1)
+    layer = re.match(r"model\.layers\.(\d+)\.(.*)", part)
+    names = COMMON | (POST_NORMS if kind.startswith(("Gemma", "Olmo")) else {})
+    return f"blk.{layer[1]}.{names[layer[2]]}.{end}" if layer else f"{names[part]}.{end}"
+
+
+# ---- weights -----------------------------------------------------------------------------------------------------------
+def uniform(name, n):
+    """n numbers in [-1, 1): splitmix64 from FNV-1a of the tensor's name, the top 24 bits."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    z = np.uint64(seed) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(40)).astype(np.float32) / np.float32(2**23) - np.float32(1)
+
+
+def weight(name, shape):
+    """A tensor as in the GGUF: vectors F32; matrices F16, of a size that keeps that of what they multiply. Queries and
+    keys are larger, so that attention looks at few positions."""
+    u = uniform(name, math.prod(shape)).reshape(shape)
+    if len(shape) == 1:
+        quarter = np.float32(0.25) * u
+        if name.endswith(".bias"):
+            return quarter
+        return quarter + np.float32(4 if name.startswith("output_norm") else 1.5 if re.search("_[qk]_norm", name) else 1)
+    gain = 4 if re.search("attn_(q|k|qkv)[.]", name) else 1
+    return (np.sqrt(np.float32(3 * gain) / np.float32(shape[1])) * u).astype(np.float16)
+
+
+def from_gguf(arch, config, name, x):
+    """What transformers calls the same tensor."""
+    x = x.astype(np.float32)
+    if arch == "llama" and (found := re.search("attn_([qk])[.]", name)):
+        n = config.num_attention_heads if found[1] == "q" else config.num_key_value_heads
+        return np.ascontiguousarray(x.reshape(n, -1, 2, *x.shape[1:]).swapaxes(1, 2)).reshape(x.shape)
+    return x - np.float32(1) if arch.startswith("gemma") and "norm" in name else x
+
+
+# ---- the GGUF ----------------------------------------------------------------------------------------------------------
+def byte_letters():
+    """GPT-2's letter for each byte."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in plain]
+    return [chr(b) if b in plain else chr(256 + rest.index(b)) for b in range(256)]
+
+
+def add_vocabulary(w, size):
+    """3 control tokens, the 256 bytes, then merges: a space with each small letter, two small letters in order."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    space = byte_letters()[ord(" ")]
+    pairs = [(space, c) for c in letters] + [(a, c) for a in letters for c in letters]
+    pairs = pairs[: size - 3 - 256]
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("smollm")
+    w.add_token_list(["<|endoftext|>", "<|im_start|>", "<|im_end|>", *byte_letters(), *(a + b for a, b in pairs)])
+    w.add_token_types([3] * 3 + [1] * (size - 3))
+    w.add_token_merges([f"{a} {b}" for a, b in pairs])
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+    w.add_add_bos_token(False)
+
+
+def add_rope(w, kind, c):
+    """Rotary positions: base, dimensions, scaling."""
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    p = c.rope_parameters
+    if kind == "Gemma2":
+        return
+    if "full_attention" in p:
+        w.add_rope_freq_base_swa(p["sliding_attention"]["rope_theta"])
+        p = p["full_attention"]
+    if kind in ("Llama", "Mistral"):
+        w.add_rope_dimension_count(head_dim)
+    if kind == "Phi3":
+        w.add_rope_scaling_orig_ctx_len(c.original_max_position_embeddings)
+        w.add_rope_dimension_count(int(p.get("partial_rotary_factor", 1.0) * c.hidden_size) // c.num_attention_heads)
+    w.add_rope_freq_base(p["rope_theta"])
+    if p["rope_type"] == "linear":
+        w.add_rope_scaling_type(RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(p["factor"])
+    if p["rope_type"] == "yarn":
+        w.add_rope_scaling_type(RopeScalingType.YARN)
+        w.add_rope_scaling_factor(p["factor"])
+        w.add_rope_scaling_orig_ctx_len(p["original_max_position_embeddings"])
+        for key, add in {
+            "attention_factor": w.add_rope_scaling_yarn_attn_factor,
+            "beta_fast": w.add_rope_scaling_yarn_beta_fast,
+            "beta_slow": w.add_rope_scaling_yarn_beta_slow,
+        }.items():
+            if p.get(key) is not None:
+                add(p[key])
+
+
+def add_windows(w, kind, c):
+    if kind in ("Mistral", "Gemma2", "Gemma3", "Phi3", "Olmo3"):
+        w.add_sliding_window(c.sliding_window or 0)
+    if kind == "Olmo3":
+        w.add_sliding_window_pattern([t == "sliding_attention" for t in c.layer_types])
+
+
+def llama3_factors(c):
+    """By what Llama 3.1 slows each pair: not the fast ones, the slow ones by `factor`, in between smoothly."""
+    p, dim = c.rope_parameters, c.head_dim
+    turns = p["original_max_position_embeddings"] / (2 * math.pi) * p["rope_theta"] ** -(np.arange(0, dim, 2) / dim)
+    smooth = (turns - p["low_freq_factor"]) / (p["high_freq_factor"] - p["low_freq_factor"])
+    slow = 1 / ((1 - smooth) / p["factor"] + smooth)
+    return np.where(turns < p["low_freq_factor"], p["factor"], np.where(turns > p["high_freq_factor"], 1, slow))
+
+
+def write_gguf(path, arch, kind, c, tensors):
+    """The file; returns the number of bytes before the first of `tensors`."""
+    w = GGUFWriter(path, arch)
+    w.add_type("model")
+    w.add_name("tiny")
+    w.add_block_count(c.num_hidden_layers)
+    w.add_context_length(c.max_position_embeddings)
+    w.add_embedding_length(c.hidden_size)
+    w.add_feed_forward_length(c.intermediate_size)
+    w.add_head_count(c.num_attention_heads)
+    w.add_head_count_kv(c.num_key_value_heads)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps)
+    if getattr(c, "head_dim", None) and kind != "Phi3":
+        w.add_key_length(c.head_dim)
+        w.add_value_length(c.head_dim)
+    if kind in ("Llama", "Mistral"):
+        w.add_vocab_size(c.vocab_size)
+    if kind == "Gemma2":
+        w.add_attn_logit_softcapping(c.attn_logit_softcapping)
+        w.add_final_logit_softcapping(c.final_logit_softcapping)
+    add_rope(w, kind, c)
+    add_windows(w, kind, c)
+    w.add_file_type(1)
+    add_vocabulary(w, c.vocab_size)
+    first = 0
+    if kind == "Llama" and c.rope_parameters["rope_type"] == "llama3":
+        factors = llama3_factors(c).astype(np.float32)
+        w.add_tensor("rope_freqs.weight", factors)
+        first = -(-factors.nbytes // 32) * 32
+    for name, x in tensors.items():
+        w.add_tensor(name, x)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    data = sum(-(-x.nbytes // 32) * 32 for x in tensors.values())
+    return path.stat().st_size - data
+
+
+# ---- logits ------------------------------------------------------------------------------------------------------------
+def logits(model, ids, fp16_cache):
+    """[n][vocabulary]; keys and values exact, or rounded where the model's own eager attention gets them."""
+    module = __import__(type(model).__module__, fromlist=["eager_attention_forward"])
+    eager = module.eager_attention_forward
+
+    def rounded(m, query, key, value, *args, **kwargs):
+        return eager(m, query, key.half().float(), value.half().float(), *args, **kwargs)
+
+    module.eager_attention_forward = rounded if fp16_cache else eager
+    try:
+        with torch.no_grad():
+            return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    finally:
+        module.eager_attention_forward = eager
+
+
+def write_logits(path, ids, both):
+    with open(path, "wb") as f:
+        f.write(b"SHAR" + struct.pack("<III", 1, len(ids), both[0].shape[1]) + np.array(ids, "<u4").tobytes())
+        for x in both:
+            order = np.argsort(-x, axis=1, kind="stable")[:, :TOP]
+            for row, best in zip(x, order):
+                for i in best:
+                    f.write(struct.pack("<If", i, row[i]))
+            f.write(x[-1].astype("<f4").tobytes())
+
+
+def build(name):
+    """The model with its weights, and the tensors of its GGUF."""
+    arch, kind, settings = MODELS[name]
+    config_class = getattr(hf, kind + ("TextConfig" if kind == "Gemma3" else "Config"))
+    tied = {"tie_word_embeddings": kind.startswith("Gemma")}
+    c = config_class(**(SIZES | tied | settings), attn_implementation="eager")
+    model = getattr(hf, kind + "ForCausalLM")(c).eval().float()
+    tensors, state = {}, {}
+    for key, old in model.state_dict().items():
+        if key == "lm_head.weight" and c.tie_word_embeddings:
+            continue
+        stored = gguf_name(kind, key)
+        tensors[stored] = weight(stored, tuple(old.shape))
+        state[key] = torch.from_numpy(from_gguf(arch, c, stored, tensors[stored]))
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    return arch, kind, c, model, tensors
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--hf", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in MODELS:
+        arch, kind, c, model, tensors = build(name)
+        ids = ((uniform("ids", TOKENS) + 1) / 2 * c.vocab_size).astype(int).tolist()
+        path = args.folder / f"{name}.gguf"
+        head = write_gguf(path, arch, kind, c, tensors)
+        (args.folder / f"{name}.head").write_bytes(path.read_bytes()[:head])
+        both = [logits(model, ids, fp16_cache) for fp16_cache in (False, True)]
+        write_logits(args.folder / f"{name}.logits", ids, both)
+        spread = both[0].max() - both[0].min()
+        print(f"{name}: {path.stat().st_size} bytes, spread {spread:.1f}, fp16 cache {np.abs(both[0] - both[1]).max():.4f}")
+        if args.hf:
+            model.save_pretrained(args.folder / name)
+        if not args.whole:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()
