@@ -136,13 +136,15 @@ LANES_INLINE Vec add_entry(const PanelFormat f, const int planes, const __m512i 
     Vec t = v_zero();
 #pragma GCC unroll 2
     for (int h = 0; h < f.halves; h++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): halves is 1 or 2 */
         __m512i start = f.zero ? _mm512_set1_epi32(-f.zero * sum[h]) : _mm512_setzero_si512();
         Vec dot = _mm512_cvtepi32_ps(dot_half(f, planes, h, w, a, start));
         t = h == 0 ? v_mul(dot, s->scale[h]) : v_fma(dot, s->scale[h], t);
     }
     if (f.has_min)
 #pragma GCC unroll 2
-        for (int h = 0; h < f.halves; h++) t = v_fma(s->min[h], v_set1((float)sum[h]), t);
+        for (int h = 0; h < f.halves; h++) /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): likewise */
+            t = v_fma(s->min[h], v_set1((float)sum[h]), t);
     return v_fma(t, v_set1(b->scale[i]), acc);
 }
 
@@ -185,7 +187,8 @@ typedef struct GroupWeights {
 
 /* t[row][panel] with the dot products of half h of `rows` rows (a constant) from row r. */
 LANES_INLINE void add_half(const PanelFormat f, const int panels, const int rows, const int planes, const int h,
-                           const GroupWeights *w, const SumTile *tile, int64_t r, const int8_t *codes, Vec t[STEP_ROWS][2]) {
+                           const GroupWeights *w, const SumTile *tile, int64_t r, const int8_t *codes,
+                           Vec t[STEP_ROWS][2]) {
     const int n = WORDS / f.halves, first = h * n;
     __m512i dot[STEP_ROWS][2], high[STEP_ROWS][2]; /* high: of the first of two planes */
 #pragma GCC unroll 4

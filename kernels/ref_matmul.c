@@ -33,7 +33,7 @@ static void column_block(const PackedWeights *w, const uint8_t *panel, int64_t c
     int n = ACT_GROUP / f.halves;
     memset(acc, 0, ACT_ROWS * sizeof *acc);
     for (int64_t g = 0; g < w->k / ACT_GROUP; g++) {
-        ColumnGroup group;
+        ColumnGroup group = {0};
         read_group(f, panel, w->skip, g, c, &group);
         for (int64_t r = 0; r < b->rows; r++) {
             int64_t i = g * b->rows + r;
@@ -42,7 +42,7 @@ static void column_block(const PackedWeights *w, const uint8_t *panel, int64_t c
             float t = (float)dot(group.codes, f.zero, codes, b->planes, n) * group.scale[0];
             if (f.halves == 2)
                 t = fmaf((float)dot(group.codes + n, f.zero, codes + n, b->planes, n), group.scale[1], t);
-            for (int h = 0; h < f.halves && f.has_min; h++) t = fmaf(group.min[h], (float)sum[h], t);
+            for (int h = 0; h < 2 && h < f.halves && f.has_min; h++) t = fmaf(group.min[h], (float)sum[h], t);
             acc[r] = fmaf(t, b->scale[i], acc[r]);
         }
     }

@@ -122,7 +122,8 @@ static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
     Shard out = planner_wanted(pl, op->out[0]);
     const Shard *tied = shard(pl, op->in[1]); /* a weight that another operator has divided already */
     if (n_weights == 1 && tied->kind == SHARD_SPLIT && tied->axis == AXIS_FIRST) out = *tied;
-    else if (!out.n_parts && n_weights == 1) out = planner_even(pl, AXIS_LAST, n, n >= 16 * pl->p->n_ranks ? 16 : 1);
+    else if (!out.n_parts && n_weights == 1)
+        out = planner_even(pl, AXIS_LAST, n, n >= INT64_C(16) * pl->p->n_ranks ? 16 : 1);
     if (!out.n_parts) {
         push(pl, op, replicated); /* nobody can use a part of it: computed everywhere */
         return;

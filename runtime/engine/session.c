@@ -180,9 +180,8 @@ static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e)
             s->rows[outputs] = i;
             s->targets[outputs++] = t->target;
         }
-        const SheafToken *before = i ? &s->tokens[i - 1] : NULL;
-        bool goes_on =
-            before && before->seq == t->seq && before->pos + 1 == t->pos && s->spans[spans - 1].n_rows < ATTN_ROWS;
+        bool goes_on = i > 0 && s->tokens[i - 1].seq == t->seq && s->tokens[i - 1].pos + 1 == t->pos &&
+                       s->spans[spans - 1].n_rows < ATTN_ROWS;
         if (goes_on) s->spans[spans - 1].n_rows++;
         else s->spans[spans++] = (ExecSpan){.row0 = i, .n_rows = 1, .pos0 = t->pos, .table = kv_table(&s->kv, t->seq)};
     }

@@ -26,6 +26,7 @@ static void mark_beginnings(Unigram *u, GgufString s) {
     }
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): kept, and freed in the end */
 int unigram_init(Unigram *u, const Vocab *v, double *scores, double lowest, Err *e) {
     *u = (Unigram){.vocab = v, .scores = scores, .unknown = -1, .unknown_score = lowest - 10};
     for (int b = 0; b < 256; b++) u->byte_id[b] = -1;

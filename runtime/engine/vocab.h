@@ -46,5 +46,5 @@ int vocab_scores(const Vocab *v, const Gguf *g, float **out, Err *e);
 void vocab_mark_ends(Vocab *v);
 
 /* The token "<0x0A>" stands for a byte that no other token has. */
-int token_named_byte(GgufString text);                  /* the byte, or -1 */
+int token_named_byte(GgufString s);                     /* the byte, or -1 */
 void vocab_find_bytes(const Vocab *v, int32_t id[256]); /* each byte's token, or -1 */
