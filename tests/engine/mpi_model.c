@@ -117,6 +117,30 @@ static void test_against_plain(void) {
         }
 }
 
+/* Every weight type, with columns that ranks cut inside super-blocks of 256. */
+static void test_types(void) {
+    for (int t = 0; t < QT_COUNT; t++) {
+        if (!qtype_info((QType)t)->packed) continue;
+        TinyModel m = {.layers = 1,
+                       .width = 256,
+                       .heads = 8,
+                       .kv_heads = 4,
+                       .ffn = 768,
+                       .vocab = 259,
+                       .qtype = (QType)t,
+                       .seed = 9};
+        char path[64];
+        shared_model(path, &m);
+        PlainLlama plain = plain_load(path);
+        Compared c = {&plain, qtype_info(m.qtype)->name, 1e-3, 1e-3};
+        const SheafRuntimeOptions ro = {.threads = 2, .check = true};
+        SheafSessionOptions so = session_options();
+        with_session(&ro, path, &so, compare, &c);
+        plain_free(&plain);
+        remove_model(path);
+    }
+}
+
 /* Hosts that exchange bf16: 5e-3 measured, bf16 has steps of 2^-8. */
 static void test_bf16_wire(void) {
     char path[64];
@@ -329,6 +353,7 @@ static void test_same_bits(void) {
 
 int main(void) {
     static const CU_TestInfo tests[] = {{"against a plain forward pass", test_against_plain},
+                                        {"every weight type", test_types},
                                         {"bf16 between hosts", test_bf16_wire},
                                         {"the embedding is exact on any wire", test_embedding_is_exact},
                                         {"the same bits in every way", test_same_bits},

@@ -347,20 +347,25 @@ static void test_join_not(void) {
     graph_free(&g);
 }
 
-/* A norm read also as it is stays in fp32; its conversion is shared by its quantised readers. */
+/* A norm read also as it is stays in fp32; its conversion is shared by its quantised readers, here two that do not
+ * join. */
 static void test_quantise_shared(void) {
     Graph g;
     graph_init(&g);
     ValueId x = input(&g, 32), n = graph_weight(&g, "n", QT_F32, 1, (int64_t[]){32}, 0, NULL);
+    ValueId bias = graph_weight(&g, "bias", QT_F32, 1, (int64_t[]){32}, 0, NULL);
     ValueId h = graph_rmsnorm(&g, "norm", x, n, 1e-5f);
     ValueId a = graph_linear(&g, "a", h, matrix(&g, "wa", QT_Q4_1, 32, 32), -1);
-    g.output = graph_add(&g, "sum", a, h);
+    ValueId b = graph_linear(&g, "b", h, matrix(&g, "wb", QT_Q8_0, 32, 32), bias);
+    g.output = graph_add(&g, "sum", graph_add(&g, "both", a, b), h);
     Err e = {""};
     CU_ASSERT(!passes_run(&g, QT_A8, &e));
     expect(&g, "[T,32] F32 = rmsnorm norm x n\n"
                "[T,32] A8 = quantise a.x8 %norm\n"
                "[T,32] F32 = linear a %a.x8 wa\n"
-               "[T,32] F32 = add sum %a %norm\n");
+               "[T,32] F32 = linear b %a.x8 wb bias\n"
+               "[T,32] F32 = add both %a %b\n"
+               "[T,32] F32 = add sum %both %norm\n");
     graph_free(&g);
 }
 

@@ -196,6 +196,28 @@ static void test_slices(void) {
     }
 }
 
+/* Every weight type there is. 768 columns in groups of 16 or 32 are cut within super-blocks of 256 at most rank counts.
+ */
+static void test_types(void) {
+    int n_types = 0;
+    for (int t = 0; t < QT_COUNT; t++) {
+        if (!qtype_info((QType)t)->packed) continue;
+        n_types++;
+        const TinyModel tiny = {
+            .layers = 1, .width = 256, .heads = 8, .kv_heads = 4, .ffn = 768, .vocab = 259, .qtype = (QType)t};
+        Model m = model_make(&tiny);
+        for (int n = 1; n <= 8; n++) {
+            Plan *p;
+            Err e;
+            CU_ASSERT_FATAL(!plan_make(&m.graph, &(PlanOptions){.n_ranks = n}, &p, &e));
+            for (int rank = 0; rank < n; rank++) check_rank(&m, p, rank);
+            plan_free(p);
+        }
+        model_free(&m);
+    }
+    CU_ASSERT(n_types >= 6);
+}
+
 /* Weights in several pieces, rows or columns, as a fused value read as a whole would ask for: put into a plan by hand.
  * A rank has neighbouring rows that are none in the file, single rows, nothing at all. */
 static void test_pieces(void) {
@@ -421,6 +443,7 @@ int main(void) {
         return 2;
     }
     static const CU_TestInfo tests[] = {{"slices", test_slices},
+                                        {"every type", test_types},
                                         {"several pieces", test_pieces},
                                         {"many chunks", test_chunks},
                                         {"no whole tensor in memory", test_no_whole_tensor},
