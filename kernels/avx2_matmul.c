@@ -33,7 +33,7 @@ LANES_INLINE __m256 add_entry(const PanelFormat f, const SideGroup *w, const Act
     const int8_t *a = b->codes + i * GROUP;
     const __m256i ones = _mm256_set1_epi16(1);
     const int n = WORDS / f.halves;
-    __m256 t = _mm256_setzero_ps();
+    __m256 dots[2];
 #pragma GCC unroll 2
     for (int h = 0; h < f.halves; h++) {
         __m256i even = multiply_bytes(w->codes, a, h * n), odd = multiply_bytes(w->codes, a, h * n + 1), dot;
@@ -46,9 +46,9 @@ LANES_INLINE __m256 add_entry(const PanelFormat f, const SideGroup *w, const Act
         }
         if (f.bits <= 4) dot = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
         else dot = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
-        t = add_dot(f, &w->scales, b, i, h, dot, t);
+        dots[h] = signed_dot(f, b, i, h, dot);
     }
-    return add_group(f, &w->scales, b, i, t, acc);
+    return add_group(f, &w->scales, b, i, dots, acc);
 }
 
 /* One panel times a block of one row. */

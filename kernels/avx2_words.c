@@ -52,7 +52,7 @@ LANES_INLINE Vec add_entry(const PanelFormat f, const int planes, const uint8_t 
                            const ActBlock *b, int64_t i, Vec acc) {
     const int n = WORDS / f.halves;
     __m256i lo[WORDS], hi[WORDS];
-    __m256 t0 = _mm256_setzero_ps(), t1 = t0;
+    __m256 dots[2][2]; /* [side][half] */
     EntryWords a;
     widen_entry(planes, b->codes + i * planes * GROUP, &a);
     load_codes(f, group, 0, lo);
@@ -74,10 +74,10 @@ LANES_INLINE Vec add_entry(const PanelFormat f, const int planes, const uint8_t 
             PIN(dot0);
             PIN(dot1);
         }
-        t0 = add_dot(f, &s0, b, i, h, dot0, t0);
-        t1 = add_dot(f, &s1, b, i, h, dot1, t1);
+        dots[0][h] = signed_dot(f, b, i, h, dot0);
+        dots[1][h] = signed_dot(f, b, i, h, dot1);
     }
-    return v_pair(add_group(f, &s0, b, i, t0, acc.lo), add_group(f, &s1, b, i, t1, acc.hi));
+    return v_pair(add_group(f, &s0, b, i, dots[0], acc.lo), add_group(f, &s1, b, i, dots[1], acc.hi));
 }
 
 LANES_INLINE Vec stream_panel(const PanelFormat f, const int planes, const PackedWeights *w, const uint8_t *panel,
@@ -124,7 +124,7 @@ LANES_INLINE void widen_group(const PanelFormat f, const uint8_t *group, Pass *t
 LANES_INLINE void add_rows(const PanelFormat f, const int rows, Pass *t, int panel, int64_t r, const ActBlock *b,
                            int64_t first) {
     const int n = STEPS / f.halves;
-    __m256 sum[FEW][2];
+    __m256 dots[FEW][2][2]; /* [row][side][half] */
 #pragma GCC unroll 2
     for (int h = 0; h < f.halves; h++) {
         __m256i dot[FEW][2];
@@ -147,15 +147,14 @@ LANES_INLINE void add_rows(const PanelFormat f, const int rows, Pass *t, int pan
 #pragma GCC unroll 4
         for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
-            for (int side = 0; side < 2; side++)
-                sum[i][side] = add_dot(f, &t->scales[side], b, first + r + i, h, dot[i][side], sum[i][side]);
+            for (int side = 0; side < 2; side++) dots[i][side][h] = signed_dot(f, b, first + r + i, h, dot[i][side]);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int side = 0; side < 2; side++) {
             float *acc = t->acc[panel][r + i] + SIDE * side;
-            _mm256_store_ps(acc, add_group(f, &t->scales[side], b, first + r + i, sum[i][side], _mm256_load_ps(acc)));
+            _mm256_store_ps(acc, add_group(f, &t->scales[side], b, first + r + i, dots[i][side], _mm256_load_ps(acc)));
         }
 }
 

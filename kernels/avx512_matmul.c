@@ -132,20 +132,22 @@ LANES_INLINE __m512i dot_half(const PanelFormat f, const int planes, const int h
 LANES_INLINE Vec add_entry(const PanelFormat f, const int planes, const __m512i w[WORDS], const GroupScales *s,
                            const ActBlock *b, int64_t i, Vec acc) {
     const int8_t *a = b->codes + i * planes * GROUP;
+    const Vec d = v_set1(b->scale[i]);
     int32_t sum[2] = {f.halves == 2 ? b->half_sum[i] : b->sum[i], b->sum[i] - b->half_sum[i]};
-    Vec t = v_zero();
+    Vec dot[2];
 #pragma GCC unroll 2
     for (int h = 0; h < f.halves; h++) {
         /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): halves is 1 or 2 */
         __m512i start = f.zero ? _mm512_set1_epi32(-f.zero * sum[h]) : _mm512_setzero_si512();
-        Vec dot = _mm512_cvtepi32_ps(dot_half(f, planes, h, w, a, start));
-        t = h == 0 ? v_mul(dot, s->scale[h]) : v_fma(dot, s->scale[h], t);
+        dot[h] = _mm512_cvtepi32_ps(dot_half(f, planes, h, w, a, start));
     }
-    if (f.has_min)
-#pragma GCC unroll 2
-        for (int h = 0; h < f.halves; h++) /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): likewise */
-            t = v_fma(s->min[h], v_set1((float)sum[h]), t);
-    return v_fma(t, v_set1(b->scale[i]), acc);
+    if (f.halves == 1) {
+        acc = v_fma(dot[0], v_mul(s->scale[0], d), acc);
+        return f.has_min ? v_fma(s->min[0], v_set1(b->scale[i] * (float)sum[0]), acc) : acc;
+    }
+    Vec t = v_fma(dot[1], s->scale[1], v_mul(dot[0], s->scale[0]));
+    if (f.has_min) t = v_fma(s->min[1], v_set1((float)sum[1]), v_fma(s->min[0], v_set1((float)sum[0]), t));
+    return v_fma(t, d, acc);
 }
 
 /* One panel times `rows` rows (a constant, at most STREAM_ROWS). */
@@ -171,8 +173,8 @@ LANES_INLINE void stream_panel(const PanelFormat f, const int rows, const int pl
 
 /* ---- many rows ---- */
 
-/* The sums of a block for two panels, [row][panel][16]; for one group, by half, the integer starts of its rows and the
- * sums of their codes. */
+/* The sums of a block for two panels, [row][panel][16]; for one group, by half, what its rows start from and what
+ * multiplies the minima. */
 typedef struct SumTile {
     _Alignas(64) float acc[ACT_ROWS][2][PANEL];
     _Alignas(64) int32_t start[2][ACT_ROWS];
@@ -185,10 +187,10 @@ typedef struct GroupWeights {
     GroupScales scales[2];
 } GroupWeights;
 
-/* t[row][panel] with the dot products of half h of `rows` rows (a constant) from row r. */
-LANES_INLINE void add_half(const PanelFormat f, const int panels, const int rows, const int planes, const int h,
-                           const GroupWeights *w, const SumTile *tile, int64_t r, const int8_t *codes,
-                           Vec t[STEP_ROWS][2]) {
+/* The dot products of half h of `rows` rows (a constant) from row r. */
+LANES_INLINE void multiply_half(const PanelFormat f, const int panels, const int rows, const int planes, const int h,
+                                const GroupWeights *w, const SumTile *tile, int64_t r, const int8_t *codes,
+                                Vec out[STEP_ROWS][2]) {
     const int n = WORDS / f.halves, first = h * n;
     __m512i dot[STEP_ROWS][2], high[STEP_ROWS][2]; /* high: of the first of two planes */
 #pragma GCC unroll 4
@@ -219,27 +221,38 @@ LANES_INLINE void add_half(const PanelFormat f, const int panels, const int rows
 #pragma GCC unroll 2
         for (int p = 0; p < panels; p++) {
             if (planes == 2) dot[i][p] = _mm512_add_epi32(dot[i][p], _mm512_slli_epi32(high[i][p], HIGH_SHIFT));
-            Vec x = _mm512_cvtepi32_ps(dot[i][p]), scale = w->scales[p].scale[h];
-            t[i][p] = h == 0 ? v_mul(x, scale) : v_fma(x, scale, t[i][p]);
+            out[i][p] = _mm512_cvtepi32_ps(dot[i][p]);
         }
 }
 
 /* Adds the group's contribution to `rows` rows (a constant) from row r of the tile. */
 LANES_INLINE void add_group(const PanelFormat f, const int panels, const int rows, const int planes,
                             const GroupWeights *w, SumTile *tile, int64_t r, const int8_t *codes, const float *scale) {
-    Vec t[STEP_ROWS][2];
+    Vec dot[STEP_ROWS][2], t[STEP_ROWS][2];
+    multiply_half(f, panels, rows, planes, 0, w, tile, r, codes, dot);
+    if (f.halves == 2) {
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
-    for (int h = 0; h < f.halves; h++) add_half(f, panels, rows, planes, h, w, tile, r, codes, t);
+            for (int p = 0; p < panels; p++) t[i][p] = v_mul(dot[i][p], w->scales[p].scale[0]);
+        multiply_half(f, panels, rows, planes, 1, w, tile, r, codes, dot);
+    }
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++) {
+        Vec d = v_set1(scale[r + i]), sum[2] = {v_set1(tile->sum[0][r + i]), v_set1(tile->sum[1][r + i])};
 #pragma GCC unroll 2
         for (int p = 0; p < panels; p++) {
-            if (f.has_min)
-#pragma GCC unroll 2
-                for (int h = 0; h < f.halves; h++)
-                    t[i][p] = v_fma(w->scales[p].min[h], v_set1(tile->sum[h][r + i]), t[i][p]);
-            float *acc = tile->acc[r + i][p];
-            v_store(acc, v_fma(t[i][p], v_set1(scale[r + i]), v_load(acc)));
+            const GroupScales *s = &w->scales[p];
+            Vec acc = v_load(tile->acc[r + i][p]);
+            if (f.halves == 1) {
+                acc = v_fma(dot[i][p], v_mul(s->scale[0], d), acc);
+                if (f.has_min) acc = v_fma(s->min[0], sum[0], acc);
+            } else {
+                t[i][p] = v_fma(dot[i][p], s->scale[1], t[i][p]);
+                if (f.has_min) t[i][p] = v_fma(s->min[1], sum[1], v_fma(s->min[0], sum[0], t[i][p]));
+                acc = v_fma(t[i][p], d, acc);
+            }
+            v_store(tile->acc[r + i][p], acc);
         }
     }
 }
@@ -257,7 +270,9 @@ LANES_INLINE void set_rows(const PanelFormat f, const ActBlock *b, int64_t first
 #pragma GCC unroll 2
         for (int h = 0; h < f.halves; h++) {
             if (f.zero) _mm512_store_si512(t->start[h] + r, _mm512_mullo_epi32(sum[h], _mm512_set1_epi32(-f.zero)));
-            if (f.has_min) v_store(t->sum[h] + r, _mm512_cvtepi32_ps(sum[h]));
+            Vec codes = _mm512_cvtepi32_ps(sum[h]);
+            if (f.halves == 1) codes = v_mul(codes, v_load_n(b->scale + first + r, b->rows - r));
+            if (f.has_min) v_store(t->sum[h] + r, codes);
         }
     }
 }
@@ -285,7 +300,7 @@ LANES_INLINE void block_panels(const PanelFormat f, const int panels, const int 
             int64_t first = g * b->rows, r = 0;
             const int8_t *codes = b->codes + first * planes * GROUP;
             if (f.zero || f.has_min) set_rows(f, b, first, t);
-            for (; r + STEP_ROWS <= b->rows; r += STEP_ROWS)
+            for (; planes == 1 && r + STEP_ROWS <= b->rows; r += STEP_ROWS) /* with two planes registers would not do */
                 add_group(f, panels, STEP_ROWS, planes, &group, t, r, codes, b->scale + first);
             for (; r + 2 <= b->rows; r += 2) add_group(f, panels, 2, planes, &group, t, r, codes, b->scale + first);
             if (r < b->rows) add_group(f, panels, 1, planes, &group, t, r, codes, b->scale + first);

@@ -145,14 +145,16 @@ typedef struct Kernels {
     /* One row: s = lane sum of fmaf(x, x, .); r = 1 / sqrtf(s / n + eps); y = (x * r) * w. y may be x. */
     void (*rmsnorm)(const float *x, const float *w, float eps, int64_t n, float *y);
 
-    /* For quantised weight types, y[r][c] = sum over groups g of 32 in order, from 0, of a group's
-     *   t = (float)dot[0] * d_w[0], dot the exact integer sum of v_w * code_a, v_w = code - zero_point, or
-     *     codebook[code];
-     *   where the weights have a scale for each half of 16: dot[0] is of the first half,
-     *     and then t = fmaf((float)dot[1], d_w[1], t);
-     *   with minima, then for each half (or the whole) h: t = fmaf(min_w[h], (float)sum_a[h], t);
-     *   acc = fmaf(t, d_a, acc);
-     * then the epilogue. d_w: the file's fp16 scale, or under super-blocks d * (float)scale; min_w: the fp16 minimum,
+    /* For quantised weight types, y[r][c] = acc after all groups g of 32 in order, from 0. dot: the exact integer sum
+     * of v_w * code_a over the values that share a scale, v_w = code - zero_point, or codebook[code]; sum_a: of their
+     * code_a. A group with one scale:
+     *   acc = fmaf((float)dot, d_w * d_a, acc);
+     *   with minima, then acc = fmaf(min_w, d_a * (float)sum_a, acc).
+     * With a scale for each half of 16:
+     *   t = (float)dot[0] * d_w[0]; t = fmaf((float)dot[1], d_w[1], t);
+     *   with minima, then t = fmaf(min_w[h], (float)sum_a[h], t) for h = 0 and 1;
+     *   acc = fmaf(t, d_a, acc).
+     * Then the epilogue. d_w: the file's fp16 scale, or under super-blocks d * (float)scale; min_w: the fp16 minimum,
      * or
      * -(dmin * (float)min). Row blocks of 64 [block0, block1) of `a`, panels [panel0, panel1). y: row r at y + r*ldy;
      * only columns < w->n are written. */

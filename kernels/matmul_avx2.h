@@ -147,20 +147,24 @@ LANES_INLINE int32_t half_sum(const PanelFormat f, const ActBlock *b, int64_t i,
     return h == 0 ? b->half_sum[i] : b->sum[i] - b->half_sum[i];
 }
 
-/* t with half h, whose products of unsigned codes are in `dot`. */
-LANES_INLINE __m256 add_dot(const PanelFormat f, const GroupScales *s, const ActBlock *b, int64_t i, const int h,
-                            __m256i dot, __m256 t) {
+/* The dot product of half h from that of the unsigned codes. */
+LANES_INLINE __m256 signed_dot(const PanelFormat f, const ActBlock *b, int64_t i, const int h, __m256i dot) {
     if (f.zero) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(f.zero * half_sum(f, b, i, h)));
-    __m256 x = _mm256_cvtepi32_ps(dot);
-    return h == 0 ? _mm256_mul_ps(x, s->scale[0]) : _mm256_fmadd_ps(x, s->scale[1], t);
+    return _mm256_cvtepi32_ps(dot);
 }
 
-/* acc with t, to which the minima come first. */
-LANES_INLINE __m256 add_group(const PanelFormat f, const GroupScales *s, const ActBlock *b, int64_t i, __m256 t,
-                              __m256 acc) {
+/* acc with the group, from the dot products of its halves. */
+LANES_INLINE __m256 add_group(const PanelFormat f, const GroupScales *s, const ActBlock *b, int64_t i,
+                              const __m256 dot[2], __m256 acc) {
+    const __m256 d = _mm256_broadcast_ss(b->scale + i);
+    if (f.halves == 1) {
+        acc = _mm256_fmadd_ps(dot[0], _mm256_mul_ps(s->scale[0], d), acc);
+        if (f.has_min) acc = _mm256_fmadd_ps(s->min[0], _mm256_set1_ps(b->scale[i] * (float)b->sum[i]), acc);
+        return acc;
+    }
+    __m256 t = _mm256_fmadd_ps(dot[1], s->scale[1], _mm256_mul_ps(dot[0], s->scale[0]));
     if (f.has_min)
 #pragma GCC unroll 2
-        for (int h = 0; h < f.halves; h++)
-            t = _mm256_fmadd_ps(s->min[h], _mm256_set1_ps((float)half_sum(f, b, i, h)), t);
-    return _mm256_fmadd_ps(t, _mm256_broadcast_ss(b->scale + i), acc);
+        for (int h = 0; h < 2; h++) t = _mm256_fmadd_ps(s->min[h], _mm256_set1_ps((float)half_sum(f, b, i, h)), t);
+    return _mm256_fmadd_ps(t, d, acc);
 }

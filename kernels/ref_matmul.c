@@ -26,25 +26,33 @@ static int32_t dot(const uint8_t *w, int zero, const int8_t *a, int planes, int 
     return sum;
 }
 
+/* acc with what a column's group and entry i of the block give. */
+static float add_whole(PanelFormat f, const ColumnGroup *w, const ActBlock *b, int64_t i, float acc) {
+    const int8_t *a = b->codes + i * b->planes * ACT_GROUP;
+    acc = fmaf((float)dot(w->codes, f.zero, a, b->planes, ACT_GROUP), w->scale[0] * b->scale[i], acc);
+    return f.has_min ? fmaf(w->min[0], b->scale[i] * (float)b->sum[i], acc) : acc;
+}
+
+static float add_halves(PanelFormat f, const ColumnGroup *w, const ActBlock *b, int64_t i, float acc) {
+    enum { HALF = ACT_GROUP / 2 };
+    const int8_t *a = b->codes + i * b->planes * ACT_GROUP;
+    float t = (float)dot(w->codes, f.zero, a, b->planes, HALF) * w->scale[0];
+    t = fmaf((float)dot(w->codes + HALF, f.zero, a + HALF, b->planes, HALF), w->scale[1], t);
+    if (f.has_min) t = fmaf(w->min[0], (float)b->half_sum[i], t);
+    if (f.has_min) t = fmaf(w->min[1], (float)(b->sum[i] - b->half_sum[i]), t);
+    return fmaf(t, b->scale[i], acc);
+}
+
 /* One column against one block of rows: acc[r] over all groups. */
 static void column_block(const PackedWeights *w, const uint8_t *panel, int64_t c, const ActBlock *b,
                          float acc[ACT_ROWS]) {
     PanelFormat f = panel_formats[w->type];
-    int n = ACT_GROUP / f.halves;
     memset(acc, 0, ACT_ROWS * sizeof *acc);
     for (int64_t g = 0; g < w->k / ACT_GROUP; g++) {
-        ColumnGroup group = {0};
+        ColumnGroup group;
         read_group(f, panel, w->skip, g, c, &group);
-        for (int64_t r = 0; r < b->rows; r++) {
-            int64_t i = g * b->rows + r;
-            const int8_t *codes = b->codes + i * b->planes * ACT_GROUP;
-            int32_t sum[2] = {f.halves == 1 ? b->sum[i] : b->half_sum[i], b->sum[i] - b->half_sum[i]};
-            float t = (float)dot(group.codes, f.zero, codes, b->planes, n) * group.scale[0];
-            if (f.halves == 2)
-                t = fmaf((float)dot(group.codes + n, f.zero, codes + n, b->planes, n), group.scale[1], t);
-            for (int h = 0; h < 2 && h < f.halves && f.has_min; h++) t = fmaf(group.min[h], (float)sum[h], t);
-            acc[r] = fmaf(t, b->scale[i], acc[r]);
-        }
+        for (int64_t r = 0; r < b->rows; r++)
+            acc[r] = (f.halves == 1 ? add_whole : add_halves)(f, &group, b, g * b->rows + r, acc[r]);
     }
 }
 

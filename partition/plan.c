@@ -221,6 +221,17 @@ int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range 
     return s->n_parts;
 }
 
+bool plan_can_pack(QType t, const Range *r, int n) {
+    int unit = packed_unit(t), block = qtype_info(t)->block;
+    const Range *last = NULL;
+    for (int i = 0; i < n; i++) {
+        if (r[i].begin == r[i].end) continue;
+        if (last ? last->end % block || r[i].begin % block : r[i].begin % unit) return false;
+        last = &r[i];
+    }
+    return !last || last->end % unit == 0;
+}
+
 int plan_weight_skip(const Plan *p, ValueId v, int rank) {
     Range r[SHARD_PARTS];
     int n = plan_local_ranges(p, v, AXIS_LAST, rank, r);

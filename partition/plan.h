@@ -53,6 +53,9 @@ void plan_free(Plan *p);
  * range when it is not split there). */
 int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank);
 int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range out[SHARD_PARTS]);
+/* A matrix of type t can be packed from these columns of each row: cut at whole groups, and where one range follows
+ * another, at whole blocks of the file. */
+bool plan_can_pack(QType t, const Range *r, int n);
 /* PackedWeights.skip of a matrix as the rank holds it. */
 int plan_weight_skip(const Plan *p, ValueId v, int rank);
 /* Size of an axis before splitting. */

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "kernels/kernels.h"
 #include "partition/internal.h"
 
 static Shard *shard(Planner *pl, ValueId v) { return &pl->p->shard[v]; }
@@ -79,23 +78,10 @@ static void split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, c
     }
 }
 
-/* A weight of type t can be packed from these columns of each row: cut at whole groups, and where one range of a rank
- * follows another, at whole blocks of the file. */
-static bool can_pack(QType t, const Range *r, int n) {
-    int unit = packed_unit(t), block = qtype_info(t)->block;
-    const Range *last = NULL;
-    for (int i = 0; i < n; i++) {
-        if (r[i].begin == r[i].end) continue;
-        if (last ? last->end % block || r[i].begin % block : r[i].begin % unit) return false;
-        last = &r[i];
-    }
-    return !last || last->end % unit == 0;
-}
-
 static bool can_pack_all(Planner *pl, const Op *op, int n_weights, const Shard *s) {
     for (int i = 0; i < n_weights; i++)
         for (int rank = 0; rank < pl->p->n_ranks; rank++)
-            if (!can_pack(pl->p->graph.value[op->in[1 + i]].type, shard_at(s, rank), s->n_parts)) return false;
+            if (!plan_can_pack(pl->p->graph.value[op->in[1 + i]].type, shard_at(s, rank), s->n_parts)) return false;
     return true;
 }
 

@@ -91,6 +91,9 @@ static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     if (!qtype_bytes(x->type, (uint64_t)columns, &s->row_bytes))
         return err_set(e, "tensor %s: rows of %" PRId64 " values are no whole number of blocks of %s", x->name, columns,
                        qtype_info(x->type)->name);
+    if (x->n_dims == 2 && !plan_can_pack(x->type, s->column, s->n_column))
+        return err_set(e, "tensor %s: its columns cannot be divided so: %s has groups of %d values, in blocks of %d",
+                       x->name, qtype_info(x->type)->name, qtype_info(x->type)->group, qtype_info(x->type)->block);
     return 0;
 }
 

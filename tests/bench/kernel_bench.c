@@ -265,7 +265,7 @@ static void bench_type(const Kernels *k, QType t, Ceilings c) {
 static void bench_shapes(const Kernels *k, QType t, Ceilings c) {
     for (int planes = 1; planes <= (qtype_info(t)->quantised ? 2 : 1); planes++) {
         bench_matmul(k, t, planes, 512, 1536, 512, c);
-        for (int64_t m = 2; m <= 32; m *= 2) bench_matmul(k, t, planes, m, 1536, 512, c);
+        for (int64_t m = 1; m <= 32; m *= 2) bench_matmul(k, t, planes, m, 1536, 512, c);
         bench_matmul(k, t, planes, 63, 1536, 512, c);
     }
 }
