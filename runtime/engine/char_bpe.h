@@ -17,7 +17,15 @@ typedef struct CharBpe {
     bool only_usable;              /* control and byte tokens are no symbols (merges_use) */
     GgufString continuing, ending; /* put before each character but the first, after the last one; not owned */
     StrBuf scratch;                /* owned */
+
+    /* Where a word with U+2581 for spaces can be cut, since no merge reaches over the place: before a space behind a
+     * character that no token has before a space. Bit c % 1024 of a character that some token has there. */
+    bool cuts;
+    uint64_t before_space[16];
 } CharBpe;
+/* Finds out where words can be cut, once the rest is set. Same tokens, sooner: merging all of WikiText-2 as one word
+ * takes 4.5 s with Llama 2's vocabulary, cut into words 0.16 s. Local. */
+void char_bpe_find_cuts(CharBpe *b);
 void char_bpe_free(CharBpe *b); /* also of a zeroed one */
 
 /* Adds the ids of a word, which is not empty. Local. */

@@ -82,7 +82,9 @@ static const Family families[] = {
     {.names = "gpt-4o llama4 kanana2 talkie minimax-m2", .patterns = {CASED("(?:" SHORT ")?", "{1,3}")}},
     {.names = "tekken", .patterns = {CASED("", "")}, .traits = {.ignore_merges = true, .add_bos = true}},
     {.names = "tiny_aya cohere2moe",
-     .patterns = {"\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*\\b)", CASED("(?:" SHORT ")?", "{1,3}")}},
+     .patterns = {"\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-"
+                  "\\x{be}]))",
+                  CASED("(?:" SHORT ")?", "{1,3}")}},
     {.names = "deepseek-llm",
      .patterns = {"[\\r\\n]", WS "?[" DEEPSEEK_LETTERS "]+",
                   WS "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+", WS "+$",

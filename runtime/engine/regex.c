@@ -6,6 +6,9 @@
 #include <pcre2.h>
 
 #include "engine/unicode.h"
+#include "graph/gguf.h"
+
+enum { UNTRUSTED_STEPS = 2000000 }; /* for one match: tens of milliseconds */
 
 struct Regex {
     pcre2_code *code;
@@ -24,8 +27,8 @@ static int compile(Regex *r, const char *pattern, size_t n, unsigned flags, Err 
     if (!r->code) {
         PCRE2_UCHAR text[128] = {0};
         pcre2_get_error_message(code, text, sizeof text);
-        return err_set(e, "PCRE2 refuses the pattern %.*s at byte %zu: %s", (int)(n < 200 ? n : 200), pattern, where,
-                       (char *)text);
+        return err_set(e, "PCRE2 refuses the pattern %s at byte %zu: %s", gguf_printable((GgufString){pattern, n}).text,
+                       where, (char *)text);
     }
     /* Where the system forbids compiled code, matching goes on without. */
     (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
@@ -34,9 +37,9 @@ static int compile(Regex *r, const char *pattern, size_t n, unsigned flags, Err 
     r->stack = pcre2_jit_stack_create(32 << 10, 1 << 20, NULL);
     if (!r->match || !r->context) return err_set(e, "out of memory for a pattern");
     if (r->stack) pcre2_jit_stack_assign(r->context, NULL, r->stack);
-    /* PCRE2's own limit of 10^7 steps would refuse a run of 10 MB of white space, over which GPT-2's pattern goes back
-     * once. */
-    if (flags & REGEX_TRUSTED) pcre2_set_match_limit(r->context, UINT32_MAX);
+    /* Our patterns may go back once over a run of white space as long as the text; PCRE2's own limit of 10^7 steps
+     * would refuse one of 10 MB. */
+    pcre2_set_match_limit(r->context, flags & REGEX_TRUSTED ? UINT32_MAX : UNTRUSTED_STEPS);
     return 0;
 }
 

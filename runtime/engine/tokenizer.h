@@ -1,6 +1,7 @@
-/* Text <-> token ids. This version: byte-level BPE (tokenizer.ggml.model "gpt2") with the pre-tokenizers that it knows
- * by name; an unknown model or pre-tokenizer is an error that names it. All local; a Tokenizer is read-only after
- * creation but for its scratch memory (one thread at a time). */
+/* Text <-> token ids. From GGUF files: byte-level BPE ("gpt2", with the pre-tokenizers known by name), SentencePiece's
+ * BPE and unigram models ("llama", "gemma4", "t5") and WordPiece ("bert"); from Hugging Face's tokenizer.json: BPE,
+ * Unigram and WordPiece with their steps. What is not known is an error that names it. All local; a Tokenizer is
+ * read-only after creation but for its scratch memory (one thread at a time). */
 #pragma once
 
 #include "base/err.h"
@@ -10,6 +11,10 @@ typedef struct Tokenizer Tokenizer;
 
 /* Reads tokenizer.ggml.*; keeps pointers into `g`, which must outlive it. Checks that ids, merges and types fit. */
 int tokenizer_from_gguf(const Gguf *g, Tokenizer **out, Err *e);
+/* Reads a tokenizer.json, or one in memory, which may be freed afterwards; `name` stands for it in errors. "truncation"
+ * and "padding" are left to the caller. */
+int tokenizer_from_json(const char *path, Tokenizer **out, Err *e);
+int tokenizer_from_json_memory(const char *text, size_t n, const char *name, Tokenizer **out, Err *e);
 void tokenizer_free(Tokenizer *t);
 
 int64_t tokenizer_size(const Tokenizer *t);          /* ids are 0 .. size-1 */

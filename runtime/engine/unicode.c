@@ -45,6 +45,15 @@ bool unicode_is_mark(int32_t c) { return category_in(c, BIT(MN) | BIT(MC) | BIT(
 bool unicode_is_accent(int32_t c) { return category_in(c, BIT(MN)); }
 bool unicode_is_hidden(int32_t c) { return category_in(c, BIT(CC) | BIT(CF) | BIT(CO)); }
 
+bool unicode_is_word(int32_t c) {
+    if (c == 0x200C || c == 0x200D) return true; /* Join_Control */
+    if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+        (c >= 0x1F170 && c <= 0x1F189))
+        return true; /* symbols that are alphabetic: letters in circles and squares */
+    return category_in(c, BIT(LU) | BIT(LL) | BIT(LT) | BIT(LM) | BIT(LO) | BIT(NL) | BIT(MN) | BIT(MC) | BIT(ME) |
+                              BIT(ND) | BIT(PC));
+}
+
 /* The blocks that BERT's tokenizer calls Chinese (https://github.com/google-research/bert/blob/master/tokenization.py);
  * the last range of extension E begins at U+2B920 there and in all that follow it, not at U+2B820. */
 bool unicode_is_ideograph(int32_t c) {

@@ -23,6 +23,7 @@ bool unicode_is_numeric(int32_t c); /* Nd, Nl, No */
 bool unicode_is_mark(int32_t c);    /* Mn, Mc, Me */
 bool unicode_is_accent(int32_t c);  /* Mn */
 bool unicode_is_hidden(int32_t c);  /* control (Cc), format (Cf), private use (Co) */
+bool unicode_is_word(int32_t c);    /* letters, marks, decimal digits, connectors: UTS #18's \w */
 bool unicode_is_ideograph(int32_t c);
 
 /* The lower case of every character by itself (Unicode's unconditional mappings). */

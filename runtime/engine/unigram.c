@@ -26,9 +26,9 @@ static void mark_beginnings(Unigram *u, GgufString s) {
     }
 }
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): kept, and freed in the end */
 int unigram_init(Unigram *u, const Vocab *v, double *scores, double lowest, Err *e) {
-    *u = (Unigram){.vocab = v, .scores = scores, .unknown = -1, .unknown_score = lowest - 10};
+    *u = (Unigram){.vocab = v, .unknown = -1, .unknown_score = lowest - 10};
+    u->scores = scores;
     for (int b = 0; b < 256; b++) u->byte_id[b] = -1;
     uint64_t bits = 1024; /* 32 to 64 for a token, some of whose beginnings are shared: few false ones */
     while (bits < 32 * (uint64_t)v->n) bits *= 2;

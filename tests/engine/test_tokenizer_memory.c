@@ -16,6 +16,7 @@ int main(void) {
 #else
 
 #include "engine/tokenizer.h"
+#include "small_vocab.h"
 #include "tiny_model.h"
 
 /* glibc lets a program replace malloc (its manual, "Replacing malloc"); its own keep these names. */
@@ -53,39 +54,42 @@ EXPORTED void free(void *p) {
 }
 /* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
+/* A GGUF file, or a tokenizer.json. */
+typedef struct Source {
+    uint8_t *bytes; /* owned */
+    size_t size;
+    bool json;
+} Source;
+
 /* All that a text goes through; the text has a special token and a long word. */
-static int run(const uint8_t *bytes, size_t size, const char *text, Err *e) {
+static int run(const Source *s, const char *text, Err *e) {
     Gguf *g = NULL;
     Tokenizer *t = NULL;
     int32_t *ids = NULL;
     size_t n = 0;
-    int failed = gguf_from_memory(bytes, size, size, "memory.gguf", &g, e) || tokenizer_from_gguf(g, &t, e) ||
-                 tokenizer_encode(t, text, strlen(text), true, true, &ids, &n, e);
+    int failed =
+        s->json ? tokenizer_from_json_memory((const char *)s->bytes, s->size, "memory.json", &t, e)
+                : gguf_from_memory(s->bytes, s->size, s->size, "memory.gguf", &g, e) || tokenizer_from_gguf(g, &t, e);
+    failed = failed || tokenizer_encode(t, text, strlen(text), true, true, &ids, &n, e);
     free(ids);
     tokenizer_free(t);
     gguf_close(g);
     return failed;
 }
 
-static void test_failing(void) {
-    GgufWriter w;
-    size_t size;
-    gw_init(&w, 3, 32);
-    gw_strings(&w, "some", 2, (const char *const[]){"a", "b"});
-    gw_tensor(&w, "x", 0, 1, (uint64_t[]){1}, "1234", 4);
-    tiny_vocabulary(&w, 600);
-    uint8_t *bytes = gw_finish(&w, &size);
-    gw_free(&w);
-    char text[1100] = "<|im_start|>user\n";
+/* Every allocation fails once; takes over the source. From the 500th on every 13th: a vocabulary in JSON has thousands.
+ */
+static void check(Source s, int at_least) {
+    char text[1100] = "<|im_start|>user\n<s>h\xC3\xA9 12 ";
     size_t start = strlen(text);
     for (size_t i = 0; i < 1000; i++) text[start + i] = (char)('a' + i % 26);
     int failures = 0;
-    for (long at = 0;; at++) {
+    for (long at = 0;; at += at < 500 ? 1 : 13) {
         Err e = {""};
         left = at;
         alive = 0;
         counting = true;
-        int failed = run(bytes, size, text, &e);
+        int failed = run(&s, text, &e);
         counting = false;
         CU_ASSERT_EQUAL(alive, 0);
         if (left >= 0) { /* the end was reached before the failure */
@@ -95,12 +99,56 @@ static void test_failing(void) {
         if (failed) CU_ASSERT(e.msg[0] && !strchr(e.msg, '\n'));
         failures += failed != 0;
     }
-    CU_ASSERT(failures > 20); /* not all: code compiled by PCRE2 at run time can be done without */
-    free(bytes);
+    CU_ASSERT(failures > at_least); /* not all: code compiled by PCRE2 at run time can be done without */
+    free(s.bytes);
+}
+
+static void test_bytes(void) {
+    GgufWriter w;
+    Source s = {0};
+    gw_init(&w, 3, 32);
+    gw_strings(&w, "some", 2, (const char *const[]){"a", "b"});
+    gw_tensor(&w, "x", 0, 1, (uint64_t[]){1}, "1234", 4);
+    tiny_vocabulary(&w, 600);
+    s.bytes = gw_finish(&w, &s.size);
+    gw_free(&w);
+    check(s, 20);
+}
+
+static void test_kinds(void) {
+    static const SmallVocab *const vocabularies[] = {&small_spm, &small_text_bpe, &small_ugm, &small_wpm};
+    for (int i = 0; i < 4; i++) {
+        Source s = {0};
+        s.bytes = small_gguf(vocabularies[i], &s.size);
+        check(s, 10);
+    }
+}
+
+static void test_json(void) {
+    static const char *const names[] = {"tok_byte_level.json", "tok_byte_fallback.json", "tok_unigram.json",
+                                        "tok_wordpiece.json", "tok_suffixed.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[4096];
+        CU_ASSERT_FATAL(check_path(path, sizeof path, "SHEAF_FIXTURES", names[i]));
+        FILE *f = fopen(path, "rb");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+        enum { MOST = 1 << 16 };
+        Source s = {.bytes = malloc(MOST), .json = true};
+        if (!s.bytes) abort();
+        s.size = fread(s.bytes, 1, MOST, f);
+        fclose(f);
+        CU_ASSERT_FATAL(s.size > 0 && s.size < MOST);
+        check(s, 500);
+    }
 }
 
 int main(void) {
-    static const CU_TestInfo tests[] = {{"each allocation fails once", test_failing}, CU_TEST_INFO_NULL};
+    static const CU_TestInfo tests[] = {
+        {"byte-level BPE", test_bytes},
+        {"GGUF's other kinds", test_kinds},
+        {"tokenizer.json", test_json},
+        CU_TEST_INFO_NULL,
+    };
     return check_run("out of memory", tests);
 }
 #endif

@@ -2,7 +2,7 @@
 """Token ids by llama.cpp, as a reference for the tokenizer's tests.
 
     tokenizer_reference.py --tokenizer BIN --model MODEL --wikitext FILE
-                           --cases FILE.inp --out FOLDER
+                           --cases FILE.inp --out FOLDER [--spm VOCAB.gguf]
 
 BIN is llama.cpp's llama-tokenize, MODEL a GGUF of SmolLM2, --wikitext the raw
 test text of WikiText-2, --cases one of llama.cpp's ggml-vocab-*.gguf.inp (they
@@ -13,6 +13,7 @@ as <|im_start|>, is text. Writes into FOLDER (see ../fixtures/README.md):
     wiki_small.txt                     its start
     smollm_cases.inp, smollm_cases.out llama.cpp's cases
     smollm_more.inp, smollm_more.out   the cases below
+    wikitext2_ids_llama_spm.txt, llama_spm_more.out   the same with --spm, llama.cpp's ggml-vocab-llama-spm.gguf
 
 Made with llama.cpp of llama-cpp-python 0.3.36 and xxhash 4.1.0.
 """
@@ -133,16 +134,28 @@ def write_cases(args, name, texts):
     print(f"{name}: {len(texts)} cases")
 
 
-def write_wikitext(args):
+def write_digest(args, model, text, name):
     import xxhash
 
+    ids = tokenize(args.tokenizer, model, text)
+    digest = xxhash.xxh64_hexdigest(struct.pack(f"<{len(ids)}I", *ids), seed=0)
+    with open(os.path.join(args.out, name + ".txt"), "w", encoding="ascii") as f:
+        f.write(f"{len(ids)}\n{digest}\n{' '.join(map(str, ids[:256]))}\n")
+    print(f"{name}: {len(ids)} ids, XXH64 {digest}")
+
+
+def write_spm(args):
+    with open(args.wikitext, "rb") as f:
+        write_digest(args, args.spm, f.read(), "wikitext2_ids_llama_spm")
+    with open(os.path.join(args.out, "llama_spm_more.out"), "w", encoding="ascii") as f:
+        for text in MORE:
+            f.write("".join(f" {i}" for i in tokenize(args.tokenizer, args.spm, text.encode())) + "\n")
+
+
+def write_wikitext(args):
     with open(args.wikitext, "rb") as f:
         text = f.read()
-    ids = tokenize(args.tokenizer, args.model, text)
-    digest = xxhash.xxh64_hexdigest(struct.pack(f"<{len(ids)}I", *ids), seed=0)
-    with open(os.path.join(args.out, "wikitext2_ids.txt"), "w", encoding="ascii") as f:
-        f.write(f"{len(ids)}\n{digest}\n{' '.join(map(str, ids[:256]))}\n")
-    print(f"wikitext2_ids: {len(ids)} ids, XXH64 {digest}")
+    write_digest(args, args.model, text, "wikitext2_ids")
     with open(os.path.join(args.out, "wiki_small.txt"), "wb") as f:
         f.write(text[:text.rfind(b"\n", 0, SMALL_TEXT) + 1])
 
@@ -151,10 +164,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     for name in ("tokenizer", "model", "wikitext", "cases", "out"):
         parser.add_argument("--" + name, required=True)
+    parser.add_argument("--spm")
     args = parser.parse_args()
     write_cases(args, "smollm_cases", read_cases(args.cases))
     write_cases(args, "smollm_more", [text.encode() for text in MORE])
     write_wikitext(args)
+    if args.spm:
+        write_spm(args)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,16 @@
+/* The "model" of a tokenizer.json: BPE, Unigram or WordPiece
+ * (https://huggingface.co/docs/tokenizers/api/models). */
+#pragma once
+
+#include "engine/hf_json.h"
+#include "engine/tokenizer_internal.h"
+
+typedef struct HfModel HfModel;
+
+/* `o` must stay, but for its "vocab" and "merges". What is not known is an error that names it. The caller owns *out.
+ * Local. */
+int hf_model_create(const cJSON *o, const Vocab *v, HfModel **out, Err *e);
+void hf_model_free(HfModel *m);
+
+/* Adds the ids of a piece, which is not empty. Local. */
+int hf_model_encode(HfModel *m, const char *piece, size_t bytes, Ids *ids, Err *e);

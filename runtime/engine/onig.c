@@ -1,0 +1,168 @@
+#include "engine/onig.h"
+
+#include <string.h>
+
+#include "graph/gguf.h"
+
+/* Oniguruma's \w: beyond what Unicode calls a word, five signs of Latin-1 that are numbers. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
+static const struct {
+    char letter;
+    bool negated;
+    const char *members; /* as they stand inside brackets */
+} classes[] = {
+    {'s', false, "\\p{White_Space}"},
+    {'S', true, "\\p{White_Space}"},
+    {'w', false, WORD},
+    {'W', true, WORD},
+    {'d', false, "\\p{Nd}"},
+    {'D', true, "\\p{Nd}"},
+    {'h', false, "0-9A-Fa-f"},
+    {'H', true, "0-9A-Fa-f"},
+};
+
+static const struct {
+    const char *name, *members;
+} posix[] = {
+    {"[:alpha:]", "\\p{Alphabetic}"},
+    {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"},
+    {"[:digit:]", "\\p{Nd}"},
+    {"[:xdigit:]", "0-9A-Fa-f"},
+    {"[:space:]", "\\p{White_Space}"},
+    {"[:punct:]", "\\p{P}\\p{S}"},
+    {"[:upper:]", "\\p{Uppercase}"},
+    {"[:lower:]", "\\p{Lowercase}"},
+    {"[:word:]", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
+};
+
+static bool starts(const char *text, size_t n, const char *with) {
+    return n >= strlen(with) && !memcmp(text, with, strlen(with));
+}
+
+static int refuse(const char *pattern, size_t n, size_t at, const char *why, Err *e) {
+    return err_set(e, "the pattern %s has %s at byte %zu, which is not supported",
+                   gguf_printable((GgufString){pattern, n}).text, why, at);
+}
+
+/* \s and the like; 0 when it is not one of them. */
+static int shorthand(const char *pattern, size_t n, size_t at, bool in_set, StrBuf *out, Err *e) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        if (classes[i].letter != pattern[at + 1]) continue;
+        const char *members = classes[i].members;
+        if (!in_set) {
+            strbuf_puts(out, classes[i].negated ? "[^" : "[");
+            strbuf_puts(out, members);
+            strbuf_puts(out, "]");
+        } else if (!classes[i].negated) {
+            strbuf_puts(out, members);
+        } else if (starts(members, strlen(members), "\\p{") && !strchr(members + 1, '\\')) {
+            strbuf_puts(out, "\\P"); /* one property: its opposite */
+            strbuf_puts(out, members + 2);
+        } else {
+            return refuse(pattern, n, at, "a negated class inside brackets", e);
+        }
+        return 1;
+    }
+    return 0;
+}
+
+/* Where words begin and end, and where they do not. */
+#define BOUNDARY    "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
+#define NO_BOUNDARY "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
+
+/* The backslash at *at and what belongs to it, behind which *at moves. */
+static int escape(const char *pattern, size_t n, size_t *at, bool in_set, StrBuf *out, Err *e) {
+    size_t i = *at, left = n - i;
+    *at += left < 2 ? left : 2;
+    if (left >= 2) {
+        int done = shorthand(pattern, n, i, in_set, out, e);
+        if (done) return done < 0 ? -1 : 0;
+    }
+    if (left >= 2 && !in_set && (pattern[i + 1] == 'b' || pattern[i + 1] == 'B')) {
+        strbuf_puts(out, pattern[i + 1] == 'b' ? BOUNDARY : NO_BOUNDARY);
+        return 0;
+    }
+    if (left >= 6 && pattern[i + 1] == 'u') { /* \u0061 */
+        strbuf_puts(out, "\\x{");
+        strbuf_add(out, pattern + i + 2, 4);
+        strbuf_puts(out, "}");
+        *at = i + 6;
+        return 0;
+    }
+    strbuf_add(out, pattern + i, left < 2 ? left : 2); /* PCRE2 says what is wrong with a lone backslash */
+    return 0;
+}
+
+static int posix_class(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
+    for (size_t i = 0; i < sizeof posix / sizeof *posix; i++) {
+        if (!starts(pattern + *at, n - *at, posix[i].name)) continue;
+        strbuf_puts(out, posix[i].members);
+        *at += strlen(posix[i].name);
+        return 0;
+    }
+    return refuse(pattern, n, *at, "an unknown [:class:]", e);
+}
+
+/* The set that begins with the bracket at *at, which moves behind it. Sets inside are as good as their members. */
+static int set(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
+    size_t i = *at + 1;
+    strbuf_add(out, "[", 1);
+    if (i < n && pattern[i] == '^') strbuf_add(out, pattern + i++, 1);
+    if (i < n && pattern[i] == ']') { /* first, it is a member */
+        strbuf_puts(out, "\\]");
+        i++;
+    }
+    for (int depth = 1; i < n && depth > 0;) {
+        if (pattern[i] == '\\') {
+            if (escape(pattern, n, &i, true, out, e)) return -1;
+        } else if (starts(pattern + i, n - i, "[:")) {
+            if (posix_class(pattern, n, &i, out, e)) return -1;
+        } else if (starts(pattern + i, n - i, "&&")) {
+            return refuse(pattern, n, i, "an intersection (&&)", e);
+        } else if (starts(pattern + i, n - i, "[^")) {
+            return refuse(pattern, n, i, "a negated set inside a set", e);
+        } else if (pattern[i] == '[' || pattern[i] == ']') {
+            depth += pattern[i++] == '[' ? 1 : -1;
+        } else {
+            strbuf_add(out, pattern + i++, 1);
+        }
+    }
+    strbuf_add(out, "]", 1);
+    *at = i;
+    return 0;
+}
+
+/* "(?im-x": what is m there is s here. What comes after the options is not looked at. */
+static void options(const char *pattern, size_t n, size_t *at, StrBuf *out) {
+    strbuf_puts(out, "(?");
+    for (*at += 2; *at < n && strchr("imx-", pattern[*at]); ++*at)
+        strbuf_add(out, pattern[*at] == 'm' ? "s" : pattern + *at, 1);
+}
+
+int onig_translate(const char *pattern, size_t n, StrBuf *out, Err *e) {
+    for (size_t i = 0; i < n;) {
+        if (pattern[i] == '\\') {
+            if (escape(pattern, n, &i, false, out, e)) return -1;
+        } else if (pattern[i] == '[') {
+            if (set(pattern, n, &i, out, e)) return -1;
+        } else if (starts(pattern + i, n - i, "(?")) {
+            options(pattern, n, &i, out);
+        } else if (starts(pattern + i, n - i, "{,")) { /* {,3} is {0,3} */
+            strbuf_puts(out, "{0,");
+            i += 2;
+        } else {
+            strbuf_add(out, pattern + i++, 1);
+        }
+    }
+    return out->failed ? err_set(e, "out of memory for a pattern") : 0;
+}
+
+int onig_compile(const char *pattern, size_t n, Regex **out, Err *e) {
+    StrBuf text = {0};
+    *out = NULL;
+    int failed = onig_translate(pattern, n, &text, e) ||
+                 regex_compile(text.data ? text.data : "", text.len, REGEX_MULTILINE, out, e);
+    strbuf_free(&text);
+    return failed ? -1 : 0;
+}
