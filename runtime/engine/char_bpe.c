@@ -53,10 +53,18 @@ static int add_symbols(CharBpe *b, const char *word, size_t bytes, Ids *ids, Err
 
 static bool space_at(const char *text, size_t n) { return n >= 3 && !memcmp(text, "\xE2\x96\x81", 3); }
 
+/* A character that is left out would let its neighbours meet. */
+static bool keeps_all(const CharBpe *b) {
+    for (int byte = 0; byte < 256 && b->unknown < 0; byte++)
+        if (!b->bytes || b->byte_id[byte] < 0) return false;
+    return true;
+}
+
 void char_bpe_find_cuts(CharBpe *b) {
     const Vocab *v = b->vocab;
     int32_t space = vocab_find(v, "\xE2\x96\x81", 3);
-    b->cuts = space >= 0 && (!b->only_usable || merges_use(v, space)) && !b->continuing.size && !b->ending.size;
+    b->cuts = keeps_all(b) && space >= 0 && (!b->only_usable || merges_use(v, space)) && !b->continuing.size &&
+              !b->ending.size;
     for (int64_t id = 0; id < v->n && b->cuts; id++) {
         GgufString s = v->tokens[id];
         if (utf8_check(s.data, s.size) < s.size) continue; /* no merge can make it */

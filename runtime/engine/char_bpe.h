@@ -24,7 +24,7 @@ typedef struct CharBpe {
     uint64_t before_space[16];
 } CharBpe;
 /* Finds out where words can be cut, once the rest is set. Same tokens, sooner: merging all of WikiText-2 as one word
- * takes 4.5 s with Llama 2's vocabulary, cut into words 0.16 s. Local. */
+ * takes 0.8 s with Llama 2's vocabulary, cut into words 0.05 s. Local. */
 void char_bpe_find_cuts(CharBpe *b);
 void char_bpe_free(CharBpe *b); /* also of a zeroed one */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cursor.h"
+#include "engine/utf8.h"
 
 int charsmap_init(Charsmap *m, const uint8_t *data, size_t size, Err *e) {
     *m = (Charsmap){0};
@@ -21,6 +22,7 @@ int charsmap_init(Charsmap *m, const uint8_t *data, size_t size, Err *e) {
     for (size_t i = 0; i < m->n; i++)
         if (cursor_u32(&c, &m->units[i], e)) return -1;
     memcpy(m->texts, data + c.pos, m->n_texts);
+    if (utf8_check(m->texts, m->n_texts) < m->n_texts) return err_set(e, "the replacements are no UTF-8");
     return 0;
 }
 
@@ -36,6 +38,11 @@ static uint32_t label_of(uint32_t unit) { return unit & (UINT32_C(1) << 31 | 0xF
 static bool has_value(uint32_t unit) { return unit >> 8 & 1; }
 static uint32_t value_of(uint32_t unit) { return unit & (UINT32_MAX >> 1); }
 
+/* What is within a character belongs to no sound table: keys and replacements are whole ones. */
+static bool inside_character(const char *text, size_t n, size_t at) {
+    return at < n && ((uint8_t)text[at] & 0xC0) == 0x80;
+}
+
 static size_t find(const Charsmap *m, const char *text, size_t n, bool longest, GgufString *as) {
     size_t found = 0;
     if (!m->n) return 0;
@@ -48,7 +55,9 @@ static size_t find(const Charsmap *m, const char *text, size_t n, bool longest, 
         at ^= offset_of(m->units[at]);
         if (at >= m->n) break; /* only in a table that is not sound */
         uint32_t value = value_of(m->units[at]);
-        if (!ends || value >= m->n_texts) continue;
+        if (!ends || value >= m->n_texts || inside_character(m->texts, m->n_texts, value) ||
+            inside_character(text, n, i + 1))
+            continue;
         found = i + 1;
         *as = (GgufString){m->texts + value, strlen(m->texts + value)};
         if (!longest) break;

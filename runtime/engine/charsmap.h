@@ -12,7 +12,8 @@ typedef struct Charsmap {
     size_t n_texts;
 } Charsmap; /* zeroed: empty */
 
-/* A copy of the table: uint32 size of the array in bytes, the array, the replacements. Local. */
+/* Refused are replacements that are no UTF-8. A copy of the table: uint32 size of the array in bytes, the array, the
+ * replacements. Local. */
 int charsmap_init(Charsmap *m, const uint8_t *data, size_t size, Err *e);
 void charsmap_free(Charsmap *m);
 

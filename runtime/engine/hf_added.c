@@ -32,12 +32,20 @@ int hf_added_read(HfAdded *a, const cJSON *list, int64_t max, Err *e) {
     return 0;
 }
 
+/* Of two tokens with the same text, which normalizing can make, the first counts. */
+static int index_token(HfAdded *a, int32_t i, HfNormalizer *n, Err *e) {
+    Special *in = a->at[i].normalized ? &a->normal : &a->raw;
+    GgufString text = a->at[i].text;
+    int32_t other;
+    if (a->at[i].normalized && hf_normalize(n, text.data, text.size, &text, e)) return -1;
+    if (text.size && special_longest(in, text.data, text.size, &other) == text.size) return 0;
+    return special_add(in, text, i, !a->at[i].special, e);
+}
+
 int hf_added_index(HfAdded *a, HfNormalizer *n, Err *e) {
-    for (int32_t i = 0; i < a->n; i++) {
-        GgufString text = a->at[i].text;
-        if (a->at[i].normalized && hf_normalize(n, text.data, text.size, &text, e)) return -1;
-        if (special_add(a->at[i].normalized ? &a->normal : &a->raw, text, i, !a->at[i].special, e)) return -1;
-    }
+    for (int special = 1; special >= 0; special--)
+        for (int32_t i = 0; i < a->n; i++)
+            if (a->at[i].special == (special == 1) && index_token(a, i, n, e)) return -1;
     return 0;
 }
 

@@ -19,7 +19,7 @@ struct Regex {
 
 static int compile(Regex *r, const char *pattern, size_t n, unsigned flags, Err *e) {
     uint32_t options = PCRE2_UTF | PCRE2_NO_UTF_CHECK;
-    options |= flags & REGEX_LITERAL ? PCRE2_LITERAL : PCRE2_UCP;
+    options |= flags & REGEX_LITERAL ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C; /* \C cuts characters */
     if (flags & REGEX_MULTILINE) options |= PCRE2_MULTILINE;
     int code;
     PCRE2_SIZE where;

@@ -84,8 +84,8 @@ int spm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d
     if (failed) return -1;
     m->add_space = true;
     m->bpe.only_usable = true;
-    char_bpe_find_cuts(&m->bpe);
     m->bpe.unknown = 0;
+    char_bpe_find_cuts(&m->bpe);
     d->bos = 1;
     d->eos = 2;
     d->add_bos = true;

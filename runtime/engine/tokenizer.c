@@ -61,7 +61,7 @@ static int read_special(Tokenizer *t, Err *e) {
     const Vocab *v = &t->vocab;
     for (int64_t i = 0; i < v->n; i++) {
         uint8_t type = v->types[i];
-        if (v->tokens[i].size && (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED) &&
+        if (vocab_is_text(v, i) && (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED) &&
             special_add(&t->special, v->tokens[i], (int32_t)i, type == TOKEN_USER_DEFINED, e))
             return err_context(e, "%s", v->file);
     }

@@ -126,7 +126,7 @@ int ugm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d
         return -1;
     m->unigram.unknown = unknown;
     for (int64_t i = 0; i < v->n; i++)
-        if (v->types[i] == TOKEN_USER_DEFINED && v->tokens[i].size &&
+        if (v->types[i] == TOKEN_USER_DEFINED && vocab_is_text(v, i) &&
             special_add(&m->user_defined, v->tokens[i], (int32_t)i, true, e))
             return err_context(e, "%s", v->file);
     return 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "engine/utf8.h"
 
 static int out_of_memory(const Vocab *v, Err *e) { return err_set(e, "%s: out of memory for its tokenizer", v->file); }
 
@@ -83,6 +84,11 @@ int vocab_scores(const Vocab *v, const Gguf *g, float **out, Err *e) {
     }
     *out = scores;
     return 0;
+}
+
+bool vocab_is_text(const Vocab *v, int64_t id) {
+    GgufString s = v->tokens[id];
+    return s.size > 0 && utf8_check(s.data, s.size) == s.size;
 }
 
 /* Texts that end a text or a turn in the models that llama.cpp knows, or a piece of code to be filled in

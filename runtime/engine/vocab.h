@@ -42,6 +42,9 @@ int vocab_id_key(const Vocab *v, const Gguf *g, const char *key, int32_t *out, E
 /* tokenizer.ggml.scores as [n] numbers, malloc'ed; the caller frees. They must be there. */
 int vocab_scores(const Vocab *v, const Gguf *g, float **out, Err *e);
 
+/* A text that is valid UTF-8 and not empty: in valid text it is found at whole characters only. */
+bool vocab_is_text(const Vocab *v, int64_t id);
+
 /* Marks those control and user-defined tokens that end a text in the models there are, by their texts. */
 void vocab_mark_ends(Vocab *v);
 

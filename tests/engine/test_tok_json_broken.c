@@ -60,6 +60,16 @@ static void test_sound(void) {
     free(ids);
     CU_ASSERT(tokenizer_bos(t) == -1 && tokenizer_size(t) == 5);
     tokenizer_free(t);
+    /* a character that is left out lets its neighbours merge */
+    p = (Parts){.added = "[]",
+                .model = "{\"type\":\"BPE\",\"vocab\":{\"\\u2581\":0,\"\\u2581\\u2581\":1},"
+                         "\"merges\":[\"\\u2581 \\u2581\"]}"};
+    document(&p, buf, sizeof buf);
+    CU_ASSERT_EQUAL_FATAL(load(buf, strlen(buf), &t, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(t, "\xE2\x96\x81x\xE2\x96\x81", 7, true, true, &ids, &n, &e), 0);
+    CU_ASSERT(n == 1 && ids[0] == 1);
+    free(ids);
+    tokenizer_free(t);
 }
 
 static void test_no_json(void) {
@@ -139,6 +149,8 @@ static void test_steps(void) {
     refused_parts((Parts){.normalizer = "{\"type\":\"Replace\",\"pattern\":\"a\",\"content\":\"b\"}"}, "\"pattern\"");
     refused_parts((Parts){.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(a\"},\"content\":\"b\"}"},
                   "normalizer Replace: PCRE2 refuses the pattern (a");
+    refused_parts((Parts){.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\C\"},\"content\":\"b\"}"},
+                  "PCRE2 refuses the pattern \\C"); /* half a character */
     refused_parts((Parts){.normalizer = "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"A\"}"}, "base64");
     refused_parts((Parts){.normalizer = "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}"}, "charsmap");
     refused_parts((Parts){.pre = "{\"type\":\"UnicodeScripts\"}"}, "pre_tokenizer \"UnicodeScripts\" is not supported");

@@ -122,6 +122,30 @@ static void test_ugm(void) {
     gives(&other, "a", true, false, "a");
 }
 
+/* A token that is half a character is found in no text. */
+static void test_halves(void) {
+    static const SmallVocab *const kinds[] = {&small_spm, &small_ugm, &small_text_bpe};
+    for (int i = 0; i < 3; i++) {
+        SmallVocab v = *kinds[i];
+        int n = 0;
+        while (v.tokens[n].text) n++;
+        v.tokens[n].text = "\xC3";
+        v.tokens[n].type = 4;
+        Loaded l;
+        int32_t *ids;
+        size_t n_ids;
+        char *text = malloc(2); /* so that a sanitizer sees a read past its end */
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+        memcpy(text, "\xC3\xA9", 2);
+        CU_ASSERT_EQUAL_FATAL(load(&v, &l), 0);
+        CU_ASSERT_EQUAL_FATAL(tokenizer_encode(l.t, text, 2, false, true, &ids, &n_ids, &l.e), 0);
+        for (size_t j = 0; j < n_ids; j++) CU_ASSERT_NOT_EQUAL(ids[j], n);
+        free(ids);
+        free(text);
+        unload(&l);
+    }
+}
+
 static void test_wpm(void) {
     const SmallVocab *v = &small_wpm;
     gives(v, "H\xC3\xA9llo, A", true, false, "[CLS] _he llo _, _a [SEP]");
@@ -198,6 +222,10 @@ static void test_charsmap(void) {
     CU_ASSERT(charsmap_longest(&m, "ab", 2, &as) == 1 && as.size == 2 && !memcmp(as.data, "xy", 2));
     CU_ASSERT(charsmap_longest(&m, "ba", 2, &as) == 0 && charsmap_longest(&m, "", 0, &as) == 0);
     charsmap_free(&m);
+    table[sizeof table - 3] = 0xC3; /* half a character */
+    CU_ASSERT_EQUAL(charsmap_init(&m, table, sizeof table, &e), -1);
+    charsmap_free(&m);
+    table[sizeof table - 3] = 'x';
     for (size_t n = 0; n < sizeof table; n++) { /* cut short */
         CU_ASSERT_EQUAL(charsmap_init(&m, table, n, &e), n > 4 + sizeof units && !table[n - 1] ? 0 : -1);
         charsmap_free(&m);
@@ -260,6 +288,7 @@ int main(void) {
         {"merging text by a list", test_text_bpe},
         {"unigram", test_ugm},
         {"WordPiece", test_wpm},
+        {"half a character as a token", test_halves},
         {"vocabularies that are refused", test_refused},
         {"a table of replacements", test_charsmap},
         {"every changed byte", test_changed_bytes},

@@ -251,6 +251,20 @@ static void test_pieces(void) {
            "a|\xE1\xA0\x8E|b"); /* U+180E is no white space (any more) */
     pieces("gpt-2", "a  \xE1\xA0\x8E", "a| | \xE1\xA0\x8E");
     pieces("default", "a=1234!", "a|=|123|4|!");
+    pieces("gpt-4o", "iPhone HTTPServer's 1234/\n", "i|Phone| HTTPServer's| |123|4|/\n");
+    pieces("tekken", "iPhone's 12", "i|Phone|'s| |1|2");
+    pieces("deepseek-v3", "ab12345 \xE4\xB8\xAD\xE6\x96\x87x", "ab|123|45| |\xE4\xB8\xAD\xE6\x96\x87|x");
+    pieces("deepseek-coder", "it's 12\n", "it|'|s| |1|2|\n");
+    pieces("falcon", "a=1234!", "a|=|123|4|!");
+    pieces("superbpe", "n 1234567 x", "n |1|234|567| x"); /* cut where nothing is, every three digits from the end */
+    pieces("bloom", "(a, b)", "(|a|,| b|)");
+    pieces("viking", "ab 12", "ab| |1|2");
+    pieces("qwen35",
+           "n\xCC\x83"
+           "o x",
+           "n\xCC\x83"
+           "o| x"); /* marks belong to words */
+    pieces("gemma4", "a b\n\nc", "a b|\n\n|c");
 }
 
 /* `n` times the character in one piece. */
