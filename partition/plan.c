@@ -146,7 +146,7 @@ static uint64_t hash_plan(const Plan *p) {
     const Graph *g = &p->graph;
     for (ValueId v = 0; v < g->n_values; v++) {
         const Value *x = &g->value[v];
-        int64_t what[] = {x->kind,          x->type,          x->n_dims,          (int64_t)x->offset,
+        int64_t what[] = {x->kind,          x->type,          x->n_dims,          x->tensor, (int64_t)x->offset,
                           p->shard[v].kind, p->shard[v].axis, p->shard[v].n_parts};
         XXH64_update(&s, what, sizeof what);
         for (int i = 0; i < x->n_dims; i++) {

@@ -1,12 +1,9 @@
 #include "partition/weights.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/size.h"
 
@@ -31,8 +28,8 @@ typedef struct Chunk {
 
 typedef struct Loader {
     const Plan *p;
-    int rank, fd;
-    const char *path;
+    int rank;
+    const ModelFile *file;
     Weights *w;
     Slice *slice; /* [n_values] */
     Chunk *chunk;
@@ -100,21 +97,10 @@ static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
 /* `n` bytes of a weight from `at` bytes after its start. */
 static int fetch(Loader *l, const Value *v, uint64_t at, size_t n, uint8_t *to, Err *e) {
     if (v->memory) {
-        memcpy(to, (const uint8_t *)v->memory + at, n);
+        memcpy(to, (const uint8_t *)v->memory + v->offset + at, n);
         return 0;
     }
-    while (n > 0) {
-        ssize_t got = pread(l->fd, to, n, (off_t)(v->offset + at));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, l->path, v->name, v->offset + at);
-        if (got == 0)
-            return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", l->path, v->offset + at,
-                           v->name);
-        to += got;
-        at += (uint64_t)got;
-        n -= (size_t)got;
-    }
-    return 0;
+    return model_file_read(l->file, file_tensor_at(l->file, (size_t)v->tensor), v->offset + at, n, to, e);
 }
 
 /* Local rows [row0, row1) as file blocks, one after the other, those that hold local columns. */
@@ -258,7 +244,6 @@ static int make_buffers(Loader *l, int n_threads, Err *e) {
 }
 
 static int load(Loader *l, Pool *pool, Err *e) {
-    if (l->path && (l->fd = open(l->path, O_RDONLY | O_CLOEXEC)) < 0) return err_errno(e, "%s", l->path);
     if (place(l, e) || make_buffers(l, pool_size(pool), e)) return -1;
     const Graph *g = &l->p->graph;
     for (ValueId v = 0; v < g->n_values; v++)
@@ -272,15 +257,14 @@ static int load(Loader *l, Pool *pool, Err *e) {
     return 0;
 }
 
-int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w,
-                 Err *e) {
+int weights_load(const Plan *p, int rank, const ModelFile *file, Pool *pool, LoadProgress *progress, void *arg,
+                 Weights *w, Err *e) {
     *w = (Weights){0};
-    Loader l = {.p = p, .rank = rank, .fd = -1, .path = path, .w = w, .progress = progress, .arg = arg};
+    Loader l = {.p = p, .rank = rank, .file = file, .w = w, .progress = progress, .arg = arg};
     size_t n = (size_t)p->graph.n_values;
     w->weight = calloc(n, sizeof *w->weight);
     l.slice = calloc(n, sizeof *l.slice);
     int status = w->weight && l.slice ? load(&l, pool, e) : err_set(e, "out of memory while loading weights");
-    if (l.fd >= 0) close(l.fd);
     for (int i = 0; l.buffer && i < pool_size(pool); i++) free(l.buffer[i]);
     free(l.buffer);
     free(l.chunk);

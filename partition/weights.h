@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/pool.h"
+#include "graph/model_file.h"
 #include "kernels/kernels.h"
 #include "partition/plan.h"
 
@@ -20,8 +21,8 @@ typedef struct Weights {
 
 typedef void LoadProgress(void *arg, uint64_t bytes_done, uint64_t bytes_total);
 
-/* Reads with all threads of the pool; `path` may be NULL when every weight is in memory. `progress` (or NULL) is called
+/* Reads with all threads of the pool; `file` may be NULL when every weight is in memory. `progress` (or NULL) is called
  * from the calling thread. The caller frees *w with weights_free, also after an error. Local. */
-int weights_load(const Plan *p, int rank, const char *path, Pool *pool, LoadProgress *progress, void *arg, Weights *w,
-                 Err *e);
+int weights_load(const Plan *p, int rank, const ModelFile *file, Pool *pool, LoadProgress *progress, void *arg,
+                 Weights *w, Err *e);
 void weights_free(Weights *w);

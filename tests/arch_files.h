@@ -52,14 +52,14 @@ static inline ArchReference arch_reference(const char *name) {
 }
 
 /* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). */
-static inline uint64_t arch_seed(GgufString name) {
+static inline uint64_t arch_seed(Text name) {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < name.size; i++) h = (h ^ (uint8_t)name.data[i]) * UINT64_C(0x100000001b3);
     return h;
 }
 
 /* The values of a tensor of the file, into its place. */
-static inline void arch_weight(const GgufTensor *t, uint8_t *to) {
+static inline void arch_weight(const FileTensor *t, uint8_t *to) {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)t->name.size, t->name.data);
     uint64_t state = arch_seed(t->name), n = t->dims[0] * t->dims[1];
@@ -83,7 +83,7 @@ static inline void arch_weight(const GgufTensor *t, uint8_t *to) {
 /* The whole file NAME.gguf in memory, malloc'ed. */
 static inline uint8_t *arch_model(const char *name, size_t *size) {
     enum { ENOUGH = 4 << 20 };
-    Gguf *g;
+    ModelFile *g;
     Err e;
     uint8_t *head = arch_fixture(name, "head", size), *bytes = calloc(1, ENOUGH);
     if (!bytes || gguf_from_memory(head, *size, ENOUGH, name, &g, &e)) {
@@ -92,13 +92,13 @@ static inline uint8_t *arch_model(const char *name, size_t *size) {
     }
     memcpy(bytes, head, *size);
     size_t begin = *size;
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const GgufTensor *t = gguf_tensor_at(g, i);
+    for (size_t i = 0; i < file_n_tensors(g); i++) {
+        const FileTensor *t = file_tensor_at(g, i);
         if (t->offset < begin) continue; /* the fixture has it */
         arch_weight(t, bytes + t->offset);
         if (t->offset + t->bytes > *size) *size = (t->offset + t->bytes + 31) / 32 * 32;
     }
-    gguf_close(g);
+    model_file_close(g);
     free(head);
     return bytes;
 }

@@ -72,7 +72,7 @@ static int byte_bpe_encode(TokenModel *model, const char *text, size_t bytes, bo
 
 static size_t byte_bpe_bytes(const TokenModel *model, int32_t id, char *buf, size_t cap) {
     const ByteBpe *m = (const ByteBpe *)model;
-    GgufString s = m->base.vocab->tokens[id];
+    Text s = m->base.vocab->tokens[id];
     TokenType type = (TokenType)m->base.vocab->types[id];
     /* A token with anything in it that is no letter of a byte stands for itself, as in Hugging Face's decoder. */
     int64_t n =
@@ -90,9 +90,9 @@ static void byte_bpe_free(TokenModel *model) {
 
 static const TokenModelKind byte_bpe = {.encode = byte_bpe_encode, .bytes = byte_bpe_bytes, .free = byte_bpe_free};
 
-int byte_bpe_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
-    GgufString pre;
-    if (gguf_get_string(g, "tokenizer.ggml.pre", true, &pre, e)) return -1;
+int byte_bpe_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
+    Text pre;
+    if (meta_get_string(g, "tokenizer.ggml.pre", true, &pre, e)) return -1;
     if (pretokenizer_is_raw(pre)) return text_bpe_create(g, v, out, d, e);
     ByteBpe *m = calloc(1, sizeof *m);
     if (!m) return err_set(e, "%s: out of memory for its tokenizer", v->file);

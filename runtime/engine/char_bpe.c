@@ -13,17 +13,17 @@ void char_bpe_free(CharBpe *b) {
 }
 
 /* One character with what belongs around it. */
-static GgufString symbol_text(CharBpe *b, const char *text, size_t size, bool first, bool last) {
-    if ((first || !b->continuing.size) && (!last || !b->ending.size)) return (GgufString){text, size};
+static Text symbol_text(CharBpe *b, const char *text, size_t size, bool first, bool last) {
+    if ((first || !b->continuing.size) && (!last || !b->ending.size)) return (Text){text, size};
     b->scratch.len = 0;
     if (!first) strbuf_add(&b->scratch, b->continuing.data, b->continuing.size);
     strbuf_add(&b->scratch, text, size);
     if (last) strbuf_add(&b->scratch, b->ending.data, b->ending.size);
-    return (GgufString){b->scratch.data, b->scratch.len};
+    return (Text){b->scratch.data, b->scratch.len};
 }
 
 /* Its bytes as tokens; 0 when one of them has none. */
-static int add_bytes(const CharBpe *b, GgufString s, Ids *ids, Err *e) {
+static int add_bytes(const CharBpe *b, Text s, Ids *ids, Err *e) {
     for (size_t i = 0; i < s.size; i++)
         if (b->byte_id[(uint8_t)s.data[i]] < 0) return 0;
     if (ids_reserve(ids, s.size, e)) return -1;
@@ -36,7 +36,7 @@ static int add_symbols(CharBpe *b, const char *word, size_t bytes, Ids *ids, Err
     bool unknown_before = false;
     for (size_t i = 0, size; i < bytes; i += size) {
         size = unicode_size(word[i]);
-        GgufString s = symbol_text(b, word + i, size, i == 0, i + size == bytes);
+        Text s = symbol_text(b, word + i, size, i == 0, i + size == bytes);
         int32_t id = b->scratch.failed ? -1 : vocab_find(b->vocab, s.data, s.size);
         if (b->only_usable && !merges_use(b->vocab, id)) id = -1;
         int in_bytes = id < 0 && b->bytes ? add_bytes(b, s, ids, e) : 0;
@@ -66,7 +66,7 @@ void char_bpe_find_cuts(CharBpe *b) {
     b->cuts = keeps_all(b) && space >= 0 && (!b->only_usable || merges_use(v, space)) && !b->continuing.size &&
               !b->ending.size;
     for (int64_t id = 0; id < v->n && b->cuts; id++) {
-        GgufString s = v->tokens[id];
+        Text s = v->tokens[id];
         if (utf8_check(s.data, s.size) < s.size) continue; /* no merge can make it */
         for (size_t i = 0, size; i < s.size; i += size) {
             int32_t c = unicode_at(s.data + i, &size);

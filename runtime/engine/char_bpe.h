@@ -8,15 +8,15 @@
 
 typedef struct CharBpe {
     const Vocab *vocab;
-    Bpe bpe;                       /* owned */
-    int32_t byte_id[256];          /* -1: none */
-    int32_t unknown;               /* or -1: what is unknown is left out */
-    bool bytes;                    /* write unknown characters in bytes, where all their bytes have tokens */
-    bool fuse_unknown;             /* one unknown token for several characters */
-    bool ignore_merges;            /* a word that is a token is that token */
-    bool only_usable;              /* control and byte tokens are no symbols (merges_use) */
-    GgufString continuing, ending; /* put before each character but the first, after the last one; not owned */
-    StrBuf scratch;                /* owned */
+    Bpe bpe;                 /* owned */
+    int32_t byte_id[256];    /* -1: none */
+    int32_t unknown;         /* or -1: what is unknown is left out */
+    bool bytes;              /* write unknown characters in bytes, where all their bytes have tokens */
+    bool fuse_unknown;       /* one unknown token for several characters */
+    bool ignore_merges;      /* a word that is a token is that token */
+    bool only_usable;        /* control and byte tokens are no symbols (merges_use) */
+    Text continuing, ending; /* put before each character but the first, after the last one; not owned */
+    StrBuf scratch;          /* owned */
 
     /* Where a word with U+2581 for spaces can be cut, since no merge reaches over the place: before a space behind a
      * character that no token has before a space. Bit c % 1024 of a character that some token has there. */

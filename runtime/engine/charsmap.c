@@ -43,7 +43,7 @@ static bool inside_character(const char *text, size_t n, size_t at) {
     return at < n && ((uint8_t)text[at] & 0xC0) == 0x80;
 }
 
-static size_t find(const Charsmap *m, const char *text, size_t n, bool longest, GgufString *as) {
+static size_t find(const Charsmap *m, const char *text, size_t n, bool longest, Text *as) {
     size_t found = 0;
     if (!m->n) return 0;
     size_t at = offset_of(m->units[0]);
@@ -59,15 +59,13 @@ static size_t find(const Charsmap *m, const char *text, size_t n, bool longest, 
             inside_character(text, n, i + 1))
             continue;
         found = i + 1;
-        *as = (GgufString){m->texts + value, strlen(m->texts + value)};
+        *as = (Text){m->texts + value, strlen(m->texts + value)};
         if (!longest) break;
     }
     return found;
 }
 
-size_t charsmap_longest(const Charsmap *m, const char *text, size_t n, GgufString *as) {
-    return find(m, text, n, true, as);
-}
-size_t charsmap_shortest(const Charsmap *m, const char *text, size_t n, GgufString *as) {
+size_t charsmap_longest(const Charsmap *m, const char *text, size_t n, Text *as) { return find(m, text, n, true, as); }
+size_t charsmap_shortest(const Charsmap *m, const char *text, size_t n, Text *as) {
     return find(m, text, n, false, as);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 typedef struct Charsmap {
     uint32_t *units; /* [n]; owned */
@@ -19,5 +19,5 @@ void charsmap_free(Charsmap *m);
 
 /* The longest (shortest) entry that text[0, n) begins with: its size and what is written for it, in the table's memory.
  * 0: none. Local. */
-size_t charsmap_longest(const Charsmap *m, const char *text, size_t n, GgufString *as);
-size_t charsmap_shortest(const Charsmap *m, const char *text, size_t n, GgufString *as);
+size_t charsmap_longest(const Charsmap *m, const char *text, size_t n, Text *as);
+size_t charsmap_shortest(const Charsmap *m, const char *text, size_t n, Text *as);

@@ -24,7 +24,7 @@ struct SheafRuntime {
 
 struct SheafModel {
     SheafRuntime *rt;
-    Gguf *file;
+    ModelFile *file;
     Tokenizer *tokenizer;
     Graph graph; /* after the passes, before partitioning */
     LmShape shape;

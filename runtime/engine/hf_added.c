@@ -35,7 +35,7 @@ int hf_added_read(HfAdded *a, const cJSON *list, int64_t max, Err *e) {
 /* Of two tokens with the same text, which normalizing can make, the first counts. */
 static int index_token(HfAdded *a, int32_t i, HfNormalizer *n, Err *e) {
     Special *in = a->at[i].normalized ? &a->normal : &a->raw;
-    GgufString text = a->at[i].text;
+    Text text = a->at[i].text;
     int32_t other;
     if (a->at[i].normalized && hf_normalize(n, text.data, text.size, &text, e)) return -1;
     if (text.size && special_longest(in, text.data, text.size, &other) == text.size) return 0;

@@ -7,7 +7,7 @@
 
 typedef struct HfAddedToken {
     int32_t id;
-    GgufString text;
+    Text text;
     bool special;        /* only when special tokens are wanted */
     bool lstrip, rstrip; /* white space before, after it belongs to it */
     bool single_word;    /* no word may touch it */

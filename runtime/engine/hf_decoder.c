@@ -15,13 +15,13 @@ typedef struct StepKind {
     const char *type;
     const char *keys[5];                                            /* what the object may have besides "type" */
     int (*read)(Step *s, const cJSON *o, const char *what, Err *e); /* or NULL */
-    int (*run)(Step *s, GgufString token, StrBuf *out, Err *e);
+    int (*run)(Step *s, Text token, StrBuf *out, Err *e);
 } StepKind;
 
 struct Step {
     const StepKind *kind;
     Regex *pattern;      /* Replace, Metaspace, BPEDecoder: what is replaced; owned */
-    GgufString text;     /* by what; WordPiece: the prefix; Strip: the character */
+    Text text;           /* by what; WordPiece: the prefix; Strip: the character */
     bool cleanup;        /* WordPiece */
     int64_t start, stop; /* Strip: how many */
     ByteLetters letters; /* ByteLevel */
@@ -44,7 +44,7 @@ static int read_byte_level(Step *s, const cJSON *o, const char *what, Err *e) {
     return 0;
 }
 
-static int run_byte_level(Step *s, GgufString token, StrBuf *out, Err *e) {
+static int run_byte_level(Step *s, Text token, StrBuf *out, Err *e) {
     char *bytes = malloc(token.size + 1);
     if (!bytes) return err_set(e, "out of memory for a token");
     int64_t n = byte_letters_decode(&s->letters, token.data, token.size, bytes, token.size);
@@ -56,7 +56,7 @@ static int run_byte_level(Step *s, GgufString token, StrBuf *out, Err *e) {
 }
 
 static int read_replace(Step *s, const cJSON *o, const char *what, Err *e) {
-    GgufString pattern;
+    Text pattern;
     bool regex;
     if (hf_json_pattern(o, what, &pattern, &regex, e) || hf_json_string(o, what, "content", true, &s->text, e))
         return -1;
@@ -66,10 +66,10 @@ static int read_replace(Step *s, const cJSON *o, const char *what, Err *e) {
 
 /* `key` is what stands for a space. */
 static int read_space(Step *s, const cJSON *o, const char *what, const char *key, Err *e) {
-    GgufString text;
+    Text text;
     if (hf_json_string(o, what, key, true, &text, e)) return -1;
     if (!text.size) return err_set(e, "%s: \"%s\" is empty", what, key);
-    s->text = (GgufString){" ", 1};
+    s->text = (Text){" ", 1};
     return regex_compile(text.data, text.size, REGEX_LITERAL, &s->pattern, e);
 }
 static int read_metaspace(Step *s, const cJSON *o, const char *what, Err *e) {
@@ -77,7 +77,7 @@ static int read_metaspace(Step *s, const cJSON *o, const char *what, Err *e) {
 }
 static int read_bpe(Step *s, const cJSON *o, const char *what, Err *e) { return read_space(s, o, what, "suffix", e); }
 
-static int run_replace(Step *s, GgufString token, StrBuf *out, Err *e) {
+static int run_replace(Step *s, Text token, StrBuf *out, Err *e) {
     RegexIter it = {0};
     size_t copied = 0, begin, end;
     int found = 0; /* an empty text has no matches */
@@ -99,7 +99,7 @@ static int read_wordpiece(Step *s, const cJSON *o, const char *what, Err *e) {
 }
 
 /* English as it is written: no space before these. */
-static size_t unwanted_space(GgufString token) {
+static size_t unwanted_space(Text token) {
     static const char *const without[] = {" .", " ?", " !", " ,", " n't", " 'm", " 's", " 've", " 're"};
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
         if (token.size + 1 >= strlen(without[i]) && !memcmp(token.data, without[i] + 1, strlen(without[i]) - 1))
@@ -107,7 +107,7 @@ static size_t unwanted_space(GgufString token) {
     return 0;
 }
 
-static int run_wordpiece(Step *s, GgufString token, StrBuf *out, Err *e) {
+static int run_wordpiece(Step *s, Text token, StrBuf *out, Err *e) {
     (void)e;
     size_t n = s->text.size;
     if (n && token.size >= n && !memcmp(token.data, s->text.data, n)) {
@@ -119,7 +119,7 @@ static int run_wordpiece(Step *s, GgufString token, StrBuf *out, Err *e) {
     return 0;
 }
 
-static int run_byte_fallback(Step *s, GgufString token, StrBuf *out, Err *e) {
+static int run_byte_fallback(Step *s, Text token, StrBuf *out, Err *e) {
     (void)s;
     (void)e;
     int b = token_named_byte(token);
@@ -137,7 +137,7 @@ static int read_strip(Step *s, const cJSON *o, const char *what, Err *e) {
     return s->text.size ? 0 : err_set(e, "%s: \"content\" is empty", what);
 }
 
-static int run_strip(Step *s, GgufString token, StrBuf *out, Err *e) {
+static int run_strip(Step *s, Text token, StrBuf *out, Err *e) {
     (void)e;
     size_t n = s->text.size, begin = 0, end = token.size;
     for (int64_t i = 0; i < s->start && end - begin >= n && !memcmp(token.data + begin, s->text.data, n); i++)
@@ -148,7 +148,7 @@ static int run_strip(Step *s, GgufString token, StrBuf *out, Err *e) {
     return 0;
 }
 
-static int run_spaced(Step *s, GgufString token, StrBuf *out, Err *e) {
+static int run_spaced(Step *s, Text token, StrBuf *out, Err *e) {
     (void)s;
     (void)e;
     strbuf_add(out, " ", 1);
@@ -183,7 +183,7 @@ static int add_sequence(HfDecoder *d, const cJSON *o, Err *e) {
 }
 
 static int add_steps(HfDecoder *d, const cJSON *o, Err *e) {
-    GgufString type;
+    Text type;
     if (hf_json_type(o, "decoder", &type, e)) return -1;
     if (hf_is(type, "Sequence")) return add_sequence(d, o, e);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -206,7 +206,7 @@ static int add_steps(HfDecoder *d, const cJSON *o, Err *e) {
         d->steps[d->n++] = s;
         return 0;
     }
-    return err_set(e, "decoder \"%s\" is not supported", gguf_printable(type).text);
+    return err_set(e, "decoder \"%s\" is not supported", text_printable(type).text);
 }
 
 int hf_decoder_create(const cJSON *o, HfDecoder **out, Err *e) {
@@ -230,7 +230,7 @@ void hf_decoder_free(HfDecoder *d) {
     free(d);
 }
 
-int hf_decode(HfDecoder *d, GgufString token, StrBuf *out, Err *e) {
+int hf_decode(HfDecoder *d, Text token, StrBuf *out, Err *e) {
     size_t most = hf_most_bytes(token.size);
     for (int i = 0; i < d->n; i++) {
         StrBuf *to = i % 2 ? &d->odd : &d->even;
@@ -240,7 +240,7 @@ int hf_decode(HfDecoder *d, GgufString token, StrBuf *out, Err *e) {
         if (d->steps[i].kind->run(&d->steps[i], token, to, e)) return -1;
         if (to->failed) return err_set(e, "out of memory for a token");
         if (to->len > most) return err_set(e, "a token grows beyond %zu bytes in the decoder", most);
-        token = (GgufString){to->data, to->len};
+        token = (Text){to->data, to->len};
     }
     strbuf_add(out, token.data, token.size);
     return out->failed ? err_set(e, "out of memory for a token") : 0;

@@ -15,4 +15,4 @@ int hf_decoder_create(const cJSON *o, HfDecoder **out, Err *e);
 void hf_decoder_free(HfDecoder *d);
 
 /* Adds the bytes of a token to `out`. Local. */
-int hf_decode(HfDecoder *d, GgufString token, StrBuf *out, Err *e);
+int hf_decode(HfDecoder *d, Text token, StrBuf *out, Err *e);

@@ -39,7 +39,7 @@ static int add_special_ids(const cJSON *o, const char *what, const char *name, T
     const cJSON *ids = hf_json_get(hf_json_get(hf_json_get(o, "special_tokens"), name), "ids");
     int64_t id;
     if (!cJSON_IsArray(ids))
-        return err_set(e, "%s: \"special_tokens\" has no ids for \"%s\"", what, gguf_printable(hf_string(name)).text);
+        return err_set(e, "%s: \"special_tokens\" has no ids for \"%s\"", what, text_printable(hf_string(name)).text);
     for (const cJSON *v = ids->child; v; v = v->next)
         if (hf_json_whole(v, "an id", 0, t->vocab.n - 1, &id, e) || add_id(t, after, id, e))
             return err_context(e, "%s", what);
@@ -53,7 +53,7 @@ static int read_template(const cJSON *o, const char *what, Tokenizer *t, Err *e)
     if (!cJSON_IsArray(single)) return err_set(e, "%s: \"single\" is no list", what);
     for (const cJSON *v = single->child; v; v = v->next) {
         const cJSON *special = hf_json_get(v, "SpecialToken"), *text = hf_json_get(v, "Sequence");
-        GgufString id = {"", 0};
+        Text id = {"", 0};
         if (hf_json_string(special ? special : text, what, "id", true, &id, e)) return -1;
         if (special && add_special_ids(o, what, id.data, t, texts > 0, e)) return -1;
         if (!special && (!hf_is(id, "A") || texts++ > 0))
@@ -92,7 +92,7 @@ static int read_sequence(const cJSON *o, Tokenizer *t, Err *e) {
 }
 
 int hf_frame_read(const cJSON *o, Tokenizer *t, Err *e) {
-    GgufString type;
+    Text type;
     if (!o) return 0;
     if (hf_json_type(o, "post_processor", &type, e)) return -1;
     if (hf_is(type, "Sequence")) return read_sequence(o, t, e);
@@ -104,5 +104,5 @@ int hf_frame_read(const cJSON *o, Tokenizer *t, Err *e) {
         if (hf_json_only(o, what, kinds[i].keys, e) || kinds[i].read(o, what, t, e)) return -1;
         return put_first(t, n_before);
     }
-    return err_set(e, "post_processor \"%s\" is not supported", gguf_printable(type).text);
+    return err_set(e, "post_processor \"%s\" is not supported", text_printable(type).text);
 }

@@ -43,7 +43,7 @@ static int missing(const char *what, const char *key, bool required, Err *e) {
     return required ? err_set(e, "%s: \"%s\" is missing", what, key) : 0;
 }
 
-int hf_json_string(const cJSON *o, const char *what, const char *key, bool required, GgufString *out, Err *e) {
+int hf_json_string(const cJSON *o, const char *what, const char *key, bool required, Text *out, Err *e) {
     const cJSON *v = hf_json_get(o, key);
     if (!v) return missing(what, key, required, e);
     if (!cJSON_IsString(v)) return err_set(e, "%s: \"%s\" is no string", what, key);
@@ -74,7 +74,7 @@ int hf_json_int(const cJSON *o, const char *what, const char *key, bool required
     return hf_json_whole(v, key, min, max, out, e) ? err_context(e, "%s", what) : 0;
 }
 
-int hf_json_pattern(const cJSON *o, const char *what, GgufString *pattern, bool *regex, Err *e) {
+int hf_json_pattern(const cJSON *o, const char *what, Text *pattern, bool *regex, Err *e) {
     const cJSON *p = hf_json_get(o, "pattern");
     const cJSON *v = p && cJSON_IsObject(p) ? p->child : NULL;
     *regex = v && !strcmp(v->string, "Regex");
@@ -90,14 +90,14 @@ int hf_json_only(const cJSON *o, const char *what, const char *const *keys, Err 
         int i = 0;
         while (keys[i] && strcmp(keys[i], v->string)) i++;
         if (!keys[i] && strcmp(v->string, "type"))
-            return err_set(e, "%s has \"%s\", which is not supported", what, gguf_printable(hf_string(v->string)).text);
+            return err_set(e, "%s has \"%s\", which is not supported", what, text_printable(hf_string(v->string)).text);
     }
     return 0;
 }
 
-int hf_json_type(const cJSON *o, const char *what, GgufString *type, Err *e) {
+int hf_json_type(const cJSON *o, const char *what, Text *type, Err *e) {
     if (!cJSON_IsObject(o)) return err_set(e, "%s is no object", what);
     return hf_json_string(o, what, "type", true, type, e);
 }
 
-bool hf_is(GgufString s, const char *text) { return s.size == strlen(text) && !memcmp(s.data, text, s.size); }
+bool hf_is(Text s, const char *text) { return s.size == strlen(text) && !memcmp(s.data, text, s.size); }

@@ -26,23 +26,23 @@ struct HfModel { /* of the three, what the kind uses */
 
 /* The id of the token that a member names; *out stays when it names none. */
 static int token_member(const HfModel *m, const cJSON *o, const char *key, bool required, int32_t *out, Err *e) {
-    GgufString text = {0};
+    Text text = {0};
     if (hf_json_string(o, "model", key, required, &text, e)) return -1;
     if (!text.data) return 0;
     *out = vocab_find(m->vocab, text.data, text.size);
     if (*out >= 0) return 0;
-    return err_set(e, "model: \"%s\" is \"%s\", which is no token", key, gguf_printable(text).text);
+    return err_set(e, "model: \"%s\" is \"%s\", which is no token", key, text_printable(text).text);
 }
 
 /* ---- BPE --------------------------------------------------------------------------------------------------------- */
 
 /* "LEFT RIGHT", or ["LEFT", "RIGHT"]. */
 static int add_merge(HfModel *m, const cJSON *v, uint32_t rank, Err *e) {
-    GgufString left = {0}, right = {0};
+    Text left = {0}, right = {0};
     if (cJSON_IsString(v)) {
         const char *space = strchr(v->valuestring, ' ');
         if (space) {
-            left = (GgufString){v->valuestring, (size_t)(space - v->valuestring)};
+            left = (Text){v->valuestring, (size_t)(space - v->valuestring)};
             right = hf_string(space + 1);
         }
     } else if (cJSON_IsArray(v) && cJSON_GetArraySize(v) == 2 && cJSON_IsString(v->child) &&
@@ -154,7 +154,7 @@ static const Kind kinds[] = {
 };
 
 /* Older files have no "type": what else they have tells. */
-static GgufString type_of(const cJSON *o) {
+static Text type_of(const cJSON *o) {
     return hf_string(cJSON_IsArray(hf_json_get(o, "vocab"))       ? "Unigram"
                      : hf_json_get(o, "merges")                   ? "BPE"
                      : hf_json_get(o, "max_input_chars_per_word") ? "WordPiece"
@@ -163,7 +163,7 @@ static GgufString type_of(const cJSON *o) {
 
 static int read_kind(HfModel *m, const cJSON *o, Err *e) {
     if (!cJSON_IsObject(o)) return err_set(e, "\"model\" is no object");
-    GgufString type = type_of(o);
+    Text type = type_of(o);
     if (hf_json_string(o, "model", "type", false, &type, e)) return -1;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!hf_is(type, kinds[i].type)) continue;
@@ -172,7 +172,7 @@ static int read_kind(HfModel *m, const cJSON *o, Err *e) {
         m->kind = &kinds[i];
         return hf_json_only(o, "model", keys, e) || kinds[i].read(m, o, e) ? -1 : 0;
     }
-    return err_set(e, "model \"%s\" is not supported; BPE, Unigram and WordPiece are", gguf_printable(type).text);
+    return err_set(e, "model \"%s\" is not supported; BPE, Unigram and WordPiece are", text_printable(type).text);
 }
 
 int hf_model_create(const cJSON *o, const Vocab *v, HfModel **out, Err *e) {

@@ -25,7 +25,7 @@ typedef struct StepKind {
 
 struct Step {
     const StepKind *kind;
-    GgufString text;  /* Prepend, Replace: what to put */
+    Text text;        /* Prepend, Replace: what to put */
     Regex *pattern;   /* Replace; owned */
     bool left, right; /* Strip */
     BertText bert;
@@ -102,7 +102,7 @@ static int run_prepend(Step *s, const char *text, size_t n, StrBuf *out, Err *e)
 }
 
 static int read_replace(Step *s, const cJSON *o, const char *what, Err *e) {
-    GgufString pattern;
+    Text pattern;
     bool regex;
     if (hf_json_string(o, what, "content", true, &s->text, e) || hf_json_pattern(o, what, &pattern, &regex, e))
         return -1;
@@ -152,7 +152,7 @@ static int run_nmt(Step *s, const char *text, size_t n, StrBuf *out, Err *e) {
 }
 
 static int read_precompiled(Step *s, const cJSON *o, const char *what, Err *e) {
-    GgufString text;
+    Text text;
     if (hf_json_string(o, what, "precompiled_charsmap", true, &text, e)) return -1;
     uint8_t *table;
     size_t n;
@@ -169,7 +169,7 @@ static int run_precompiled(Step *s, const char *text, size_t n, StrBuf *out, Err
     enum { LONG = 6 }; /* bytes */
     for (size_t i = 0; i < n;) {
         size_t cluster = grapheme_size(text + i, n - i);
-        GgufString as;
+        Text as;
         if (cluster < LONG && charsmap_shortest(&s->map, text + i, cluster, &as)) {
             strbuf_add(out, as.data, as.size);
             i += cluster;
@@ -218,7 +218,7 @@ static int add_sequence(HfNormalizer *n, const cJSON *o, Err *e) {
 }
 
 static int add_steps(HfNormalizer *n, const cJSON *o, Err *e) {
-    GgufString type;
+    Text type;
     if (hf_json_type(o, "normalizer", &type, e)) return -1;
     if (hf_is(type, "Sequence")) return add_sequence(n, o, e);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -231,7 +231,7 @@ static int add_steps(HfNormalizer *n, const cJSON *o, Err *e) {
         s->kind = &kinds[i];
         return kinds[i].read ? kinds[i].read(s, o, what, e) : 0;
     }
-    return err_set(e, "normalizer \"%s\" is not supported", gguf_printable(type).text);
+    return err_set(e, "normalizer \"%s\" is not supported", text_printable(type).text);
 }
 
 int hf_normalizer_create(const cJSON *o, HfNormalizer **out, Err *e) {
@@ -258,9 +258,9 @@ void hf_normalizer_free(HfNormalizer *n) {
     free(n);
 }
 
-int hf_normalize(HfNormalizer *n, const char *text, size_t bytes, GgufString *out, Err *e) {
+int hf_normalize(HfNormalizer *n, const char *text, size_t bytes, Text *out, Err *e) {
     size_t most = hf_most_bytes(bytes);
-    *out = (GgufString){text, bytes};
+    *out = (Text){text, bytes};
     for (int i = 0; i < n->n; i++) {
         StrBuf *to = i % 2 ? &n->odd : &n->even;
         to->len = 0;
@@ -268,7 +268,7 @@ int hf_normalize(HfNormalizer *n, const char *text, size_t bytes, GgufString *ou
         if (n->steps[i].kind->run(&n->steps[i], out->data, out->size, to, e)) return -1;
         if (to->failed) return err_set(e, "out of memory for a text of %zu bytes", bytes);
         if (to->len > most) return err_set(e, "a text of %zu bytes grows beyond %zu in the normalizer", bytes, most);
-        *out = (GgufString){to->data, to->len};
+        *out = (Text){to->data, to->len};
     }
     return 0;
 }

@@ -14,4 +14,4 @@ void hf_normalizer_free(HfNormalizer *n);
 
 /* The text, changed, in memory that stays until the next call (or the text itself when there is nothing to do). Local.
  */
-int hf_normalize(HfNormalizer *n, const char *text, size_t bytes, GgufString *out, Err *e);
+int hf_normalize(HfNormalizer *n, const char *text, size_t bytes, Text *out, Err *e);

@@ -49,7 +49,7 @@ int hf_behavior(const char *name, HfBehavior *out, Err *e) {
             *out = (HfBehavior)i;
             return 0;
         }
-    return err_set(e, "behavior \"%s\" is not supported", gguf_printable((GgufString){name, strlen(name)}).text);
+    return err_set(e, "behavior \"%s\" is not supported", text_printable((Text){name, strlen(name)}).text);
 }
 
 void hf_segments_free(HfSegments *s) {

@@ -3,7 +3,7 @@
 
 #include "base/strbuf.h"
 #include "engine/regex.h"
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 /* One text after the other; piece i ends at ends[i]. */
 typedef struct HfPieces {

@@ -38,7 +38,7 @@ struct Step {
     bool split;           /* Metaspace, ByteLevel: cut too */
     bool prefix_space;    /* ByteLevel */
     Prepend prepend;      /* Metaspace */
-    GgufString space;     /* Metaspace: what stands for a space */
+    Text space;           /* Metaspace: what stands for a space */
     ByteLetters *letters; /* ByteLevel; owned */
     HfSegments segments;  /* scratch; owned */
     StrBuf scratch;       /* owned */
@@ -69,7 +69,7 @@ static int add_cut(Step *s, const char *text, size_t n, bool first, HfPieces *ou
 }
 
 static int read_split(Step *s, const cJSON *o, const char *what, Err *e) {
-    GgufString pattern, behavior;
+    Text pattern, behavior;
     bool regex;
     if (hf_json_pattern(o, what, &pattern, &regex, e) || hf_json_string(o, what, "behavior", true, &behavior, e) ||
         hf_json_bool(o, what, "invert", true, &s->invert, e))
@@ -82,7 +82,7 @@ static int read_split(Step *s, const cJSON *o, const char *what, Err *e) {
 }
 
 static int read_delimiter(Step *s, const cJSON *o, const char *what, Err *e) {
-    GgufString c;
+    Text c;
     if (hf_json_string(o, what, "delimiter", true, &c, e)) return -1;
     if (!c.size || unicode_size(c.data[0]) != c.size) return err_set(e, "%s: \"delimiter\" is not one character", what);
     return regex_compile(c.data, c.size, REGEX_LITERAL, &s->pattern, e);
@@ -96,7 +96,7 @@ static int read_digits(Step *s, const cJSON *o, const char *what, Err *e) {
 }
 
 static int read_punctuation(Step *s, const cJSON *o, const char *what, Err *e) {
-    GgufString name = {"Isolated", 8};
+    Text name = {"Isolated", 8};
     if (hf_json_string(o, what, "behavior", false, &name, e)) return -1;
     return hf_behavior(name.data, &s->behavior, e) ? err_context(e, "%s", what) : 0;
 }
@@ -127,16 +127,16 @@ static int read_byte_level(Step *s, const cJSON *o, const char *what, Err *e) {
 }
 
 /* The text with a space before it when it should have one and has none; in scratch when it is another. */
-static GgufString spaced(Step *s, const char *text, size_t n) {
-    if (!s->prefix_space || (n && text[0] == ' ')) return (GgufString){text, n};
+static Text spaced(Step *s, const char *text, size_t n) {
+    if (!s->prefix_space || (n && text[0] == ' ')) return (Text){text, n};
     s->scratch.len = 0;
     strbuf_add(&s->scratch, " ", 1);
     strbuf_add(&s->scratch, text, n);
-    return (GgufString){s->scratch.data, s->scratch.len};
+    return (Text){s->scratch.data, s->scratch.len};
 }
 
 static int run_byte_level(Step *s, const char *text, size_t n, bool first, HfPieces *out, Err *e) {
-    GgufString t = spaced(s, text, n);
+    Text t = spaced(s, text, n);
     if (s->scratch.failed) return err_set(e, "out of memory for the pieces of a text");
     size_t begin = 0, i = 0, end;
     if (s->split && hf_segments_by_regex(&s->segments, s->pattern, t.data, t.size, e)) return -1;
@@ -156,7 +156,7 @@ static int run_byte_level(Step *s, const char *text, size_t n, bool first, HfPie
 static int read_metaspace(Step *s, const cJSON *o, const char *what, Err *e) {
     static const char *const schemes[] = {
         [PREPEND_NEVER] = "never", [PREPEND_FIRST] = "first", [PREPEND_ALWAYS] = "always"};
-    GgufString scheme = {"always", 6};
+    Text scheme = {"always", 6};
     bool old = true; /* what older files have in place of the scheme */
     s->split = true;
     if (hf_json_string(o, what, "replacement", true, &s->space, e) ||
@@ -168,7 +168,7 @@ static int read_metaspace(Step *s, const cJSON *o, const char *what, Err *e) {
         return err_set(e, "%s: \"replacement\" is not one character", what);
     int i = 0;
     while (i < 3 && !hf_is(scheme, schemes[i])) i++;
-    if (i == 3) return err_set(e, "%s: prepend_scheme \"%s\" is not supported", what, gguf_printable(scheme).text);
+    if (i == 3) return err_set(e, "%s: prepend_scheme \"%s\" is not supported", what, text_printable(scheme).text);
     s->prepend = (Prepend)i;
     if (!old && hf_json_get(o, "prepend_scheme") && s->prepend != PREPEND_NEVER)
         return err_set(e, "%s: \"add_prefix_space\" does not fit \"prepend_scheme\"", what);
@@ -227,7 +227,7 @@ static int add_sequence(HfPretokenizer *p, const cJSON *o, Err *e) {
 }
 
 static int add_steps(HfPretokenizer *p, const cJSON *o, Err *e) {
-    GgufString type;
+    Text type;
     if (hf_json_type(o, "pre_tokenizer", &type, e)) return -1;
     if (hf_is(type, "Sequence")) return add_sequence(p, o, e);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -242,7 +242,7 @@ static int add_steps(HfPretokenizer *p, const cJSON *o, Err *e) {
         if (k->pattern && regex_compile(k->pattern, strlen(k->pattern), REGEX_TRUSTED, &s->pattern, e)) return -1;
         return k->read ? k->read(s, o, what, e) : 0;
     }
-    return err_set(e, "pre_tokenizer \"%s\" is not supported", gguf_printable(type).text);
+    return err_set(e, "pre_tokenizer \"%s\" is not supported", text_printable(type).text);
 }
 
 int hf_pretokenizer_create(const cJSON *o, HfPretokenizer **out, Err *e) {

@@ -62,7 +62,7 @@ static int between_normal(Hf *h, const char *text, size_t n, bool at_start, bool
 }
 
 static int between_raw(Hf *h, const char *text, size_t n, bool at_start, bool special, Ids *ids, Err *e) {
-    GgufString normal;
+    Text normal;
     if (n == 0) return 0;
     if (hf_normalize(h->normalizer, text, n, &normal, e)) return -1;
     return cut(h, &h->added.normal, between_normal, normal.data, normal.size, at_start, special, ids, e);

@@ -6,14 +6,14 @@
 #include "base/size.h"
 
 /* One entry of the model's vocabulary: number `i` of it. */
-static int entry(const cJSON *v, bool list, int64_t i, GgufString *text, int64_t *id, Err *e) {
+static int entry(const cJSON *v, bool list, int64_t i, Text *text, int64_t *id, Err *e) {
     const cJSON *piece = list ? v->child : NULL;
     if (list && !(cJSON_IsArray(v) && cJSON_IsString(piece)))
         return err_set(e, "model.vocab: entry %lld is no piece with a score", (long long)i);
     *text = hf_string(list ? piece->valuestring : v->string);
     *id = i;
     if (!list && hf_json_whole(v, "an id", 0, HF_MAX_ID, id, e))
-        return err_context(e, "model.vocab, \"%s\"", gguf_printable(*text).text);
+        return err_context(e, "model.vocab, \"%s\"", text_printable(*text).text);
     return 0;
 }
 
@@ -21,7 +21,7 @@ static int entry(const cJSON *v, bool list, int64_t i, GgufString *text, int64_t
 static int measure(const cJSON *json, const HfAdded *added, int64_t *n, size_t *bytes, Err *e) {
     bool list = cJSON_IsArray(json);
     int64_t entries = 0, id, most = -1;
-    GgufString text;
+    Text text;
     *bytes = 0;
     for (const cJSON *v = json->child; v; v = v->next, entries++) {
         if (entry(v, list, entries, &text, &id, e)) return -1;
@@ -40,16 +40,16 @@ static int measure(const cJSON *json, const HfAdded *added, int64_t *n, size_t *
     return 0;
 }
 
-static int put(HfVocab *h, size_t *used, GgufString text, int64_t id, Err *e) {
-    GgufString *at = &h->all[id];
+static int put(HfVocab *h, size_t *used, Text text, int64_t id, Err *e) {
+    Text *at = &h->all[id];
     if (at->size) {
         if (at->size == text.size && !memcmp(at->data, text.data, text.size)) return 0;
-        return err_set(e, "the id %lld stands for \"%s\" and for \"%s\"", (long long)id, gguf_printable(*at).text,
-                       gguf_printable(text).text);
+        return err_set(e, "the id %lld stands for \"%s\" and for \"%s\"", (long long)id, text_printable(*at).text,
+                       text_printable(text).text);
     }
     if (!text.size) return 0;
     memcpy(h->bytes + *used, text.data, text.size);
-    *at = (GgufString){h->bytes + *used, text.size};
+    *at = (Text){h->bytes + *used, text.size};
     *used += text.size;
     return 0;
 }
@@ -57,7 +57,7 @@ static int put(HfVocab *h, size_t *used, GgufString text, int64_t id, Err *e) {
 static int fill(HfVocab *h, const cJSON *json, const HfAdded *added, Err *e) {
     size_t used = 0;
     int64_t i = 0, id;
-    GgufString text;
+    Text text;
     for (const cJSON *v = json->child; v; v = v->next, i++)
         if (entry(v, cJSON_IsArray(json), i, &text, &id, e) || put(h, &used, text, id, e)) return -1;
     memcpy(h->model, h->all, (size_t)h->n * sizeof *h->all);

@@ -5,9 +5,9 @@
 #include "engine/hf_added.h"
 
 typedef struct HfVocab {
-    GgufString *model; /* [n] those that the model has; owned */
-    GgufString *all;   /* [n] and the added ones; owned */
-    char *bytes;       /* what they point to; owned */
+    Text *model; /* [n] those that the model has; owned */
+    Text *all;   /* [n] and the added ones; owned */
+    char *bytes; /* what they point to; owned */
     int64_t n;
 } HfVocab;
 

@@ -9,15 +9,14 @@
 
 /* ---- a list ------------------------------------------------------------------------------------------------------ */
 
-int merges_add(Bpe *b, const Vocab *v, GgufString left, GgufString right, size_t skip, uint32_t rank, const char *list,
-               Err *e) {
+int merges_add(Bpe *b, const Vocab *v, Text left, Text right, size_t skip, uint32_t rank, const char *list, Err *e) {
     int32_t l = vocab_find(v, left.data, left.size), r = vocab_find(v, right.data, right.size);
-    GgufString rest = skip < right.size ? (GgufString){right.data + skip, right.size - skip} : (GgufString){0};
+    Text rest = skip < right.size ? (Text){right.data + skip, right.size - skip} : (Text){0};
     uint64_t hash = name_hash(name_hash(NAME_HASH_START, left.data, left.size), rest.data, rest.size);
     int64_t both = name_map_find_joined(&v->ids, hash, left, rest);
     if (l < 0 || r < 0 || both < 0)
         return err_set(e, "%s: merge %u of %s, \"%s\" and \"%s\": %s is no token", v->file, rank, list,
-                       gguf_printable(left).text, gguf_printable(right).text,
+                       text_printable(left).text, text_printable(right).text,
                        l < 0   ? "its left side"
                        : r < 0 ? "its right side"
                                : "what it makes");
@@ -26,19 +25,19 @@ int merges_add(Bpe *b, const Vocab *v, GgufString left, GgufString right, size_t
 }
 
 /* The space is the first one after the first byte. */
-static int read_merge(Bpe *b, const Vocab *v, GgufString merge, uint32_t rank, Err *e) {
+static int read_merge(Bpe *b, const Vocab *v, Text merge, uint32_t rank, Err *e) {
     const char *space = merge.size > 2 ? memchr(merge.data + 1, ' ', merge.size - 2) : NULL;
     if (!space)
         return err_set(e, "%s: merge %u of tokenizer.ggml.merges is \"%s\", not two texts with a space between",
-                       v->file, rank, gguf_printable(merge).text);
+                       v->file, rank, text_printable(merge).text);
     size_t left = (size_t)(space - merge.data);
-    return merges_add(b, v, (GgufString){merge.data, left}, (GgufString){space + 1, merge.size - left - 1}, 0, rank,
+    return merges_add(b, v, (Text){merge.data, left}, (Text){space + 1, merge.size - left - 1}, 0, rank,
                       "tokenizer.ggml.merges", e);
 }
 
-int merges_from_gguf(Bpe *b, const Vocab *v, const Gguf *g, Err *e) {
-    const GgufValue *a = NULL;
-    if (gguf_get_array(g, "tokenizer.ggml.merges", true, GGUF_STRING, &a, e)) return -1;
+int merges_from_gguf(Bpe *b, const Vocab *v, const ModelFile *g, Err *e) {
+    const MetaValue *a = NULL;
+    if (meta_get_array(g, "tokenizer.ggml.merges", true, META_STRING, &a, e)) return -1;
     if (a->v.a.n > INT32_MAX) return err_set(e, "%s: tokenizer.ggml.merges has %" PRIu64 " merges", v->file, a->v.a.n);
     if (bpe_init(b, (size_t)a->v.a.n, e)) return err_context(e, "%s", v->file);
     for (uint64_t i = 0; i < a->v.a.n; i++)
@@ -52,7 +51,7 @@ enum { LONGEST_TOKEN = 2048 }; /* bytes; every cut is looked up, so that a longe
 
 /* Each cut of a token into two tokens: counted, and added when `b` has room for them. */
 static size_t cut_token(Bpe *b, const Vocab *v, int32_t id, uint32_t rank) {
-    GgufString s = v->tokens[id];
+    Text s = v->tokens[id];
     size_t found = 0;
     uint64_t hash = NAME_HASH_START;
     if (!merges_use(v, id) || s.size == 0) return 0;
@@ -60,7 +59,7 @@ static size_t cut_token(Bpe *b, const Vocab *v, int32_t id, uint32_t rank) {
         size_t size = unicode_size(s.data[at]);
         hash = name_hash(hash, s.data + at, size);
         at += size;
-        int32_t left = (int32_t)name_map_find_joined(&v->ids, hash, (GgufString){s.data, at}, (GgufString){0});
+        int32_t left = (int32_t)name_map_find_joined(&v->ids, hash, (Text){s.data, at}, (Text){0});
         if (!merges_use(v, left)) continue;
         int32_t right = vocab_find(v, s.data + at, s.size - at);
         if (!merges_use(v, right)) continue;

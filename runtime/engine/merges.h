@@ -6,11 +6,10 @@
 
 /* Adds the merge of two texts, the second without its first `skip` bytes when they are joined. `rank` is its number in
  * the list, which errors call `list`. Local. */
-int merges_add(Bpe *b, const Vocab *v, GgufString left, GgufString right, size_t skip, uint32_t rank, const char *list,
-               Err *e);
+int merges_add(Bpe *b, const Vocab *v, Text left, Text right, size_t skip, uint32_t rank, const char *list, Err *e);
 
 /* tokenizer.ggml.merges: "LEFT RIGHT", earlier ones first. *b is made. Local. */
-int merges_from_gguf(Bpe *b, const Vocab *v, const Gguf *g, Err *e);
+int merges_from_gguf(Bpe *b, const Vocab *v, const ModelFile *g, Err *e);
 
 /* SentencePiece's BPE (https://github.com/google/sentencepiece, bpe_model.cc) merges any two neighbours that together
  * are a token, that of the highest score first. So each way to cut a token into two tokens is a merge, ranked by the

@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "graph/gguf.h"
 #include "graph/passes.h"
 
 /* A hash (FNV-1a) of the file's size and of pieces all over it: two fine-tunings of one model have the same size and
@@ -14,7 +15,7 @@
 static int sample_content(SheafModel *m, const char *path, Err *e) {
     enum { PIECES = 64, PIECE = 4096 };
     uint8_t piece[PIECE];
-    uint64_t bytes = gguf_file_bytes(m->file), span = bytes > PIECE ? bytes - PIECE : 0,
+    uint64_t bytes = model_file_bytes(m->file), span = bytes > PIECE ? bytes - PIECE : 0,
              hash = 14695981039346656037u ^ bytes;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return err_errno(e, "%s", path);
@@ -47,7 +48,7 @@ int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, Sheaf
     if (!m) err_set(&mine, "out of memory");
     else m->rt = rt;
     if (comm_agree(rt->comm, failed, &mine, e) ||
-        comm_same(rt->comm, gguf_file_bytes(m->file), "the model file's size", e) ||
+        comm_same(rt->comm, model_file_bytes(m->file), "the model file's size", e) ||
         comm_same(rt->comm, m->content, "the model file's content", e)) {
         sheaf_model_close(m);
         return -1;
@@ -60,7 +61,7 @@ void sheaf_model_close(SheafModel *m) {
     if (!m) return;
     tokenizer_free(m->tokenizer);
     graph_free(&m->graph);
-    gguf_close(m->file);
+    model_file_close(m->file);
     free(m->strings);
     free(m);
 }
@@ -69,9 +70,9 @@ const SheafModelInfo *sheaf_model_info(const SheafModel *m) { return &m->info; }
 
 /* The text of a metadata key, copied behind the others; "" when it is missing. */
 static const char *copy_text(SheafModel *m, const char *key, char **at) {
-    GgufString s = {"", 0};
+    Text s = {"", 0};
     Err ignored;
-    if (gguf_get_string(m->file, key, false, &s, &ignored)) s = (GgufString){"", 0};
+    if (meta_get_string(m->file, key, false, &s, &ignored)) s = (Text){"", 0};
     char *text = *at;
     memcpy(text, s.data, s.size);
     text[s.size] = 0;
@@ -82,8 +83,8 @@ static const char *copy_text(SheafModel *m, const char *key, char **at) {
 static void count_types(SheafModel *m) {
     SheafModelInfo *info = &m->info;
     int room = (int)(sizeof info->types / sizeof *info->types);
-    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
-        const GgufTensor *t = gguf_tensor_at(m->file, i);
+    for (size_t i = 0; i < file_n_tensors(m->file); i++) {
+        const FileTensor *t = file_tensor_at(m->file, i);
         const char *name = t->type < 0 ? "other" : qtype_info((QType)t->type)->name;
         int k = 0;
         while (k < info->n_types && strcmp(info->types[k].type, name)) k++;
@@ -104,17 +105,17 @@ int model_describe(SheafModel *m, Err *e) {
     SheafModelInfo *info = &m->info;
     size_t room = 0;
     for (size_t i = 0; i < N_KEYS; i++) {
-        const GgufValue *v = gguf_find(m->file, keys[i]);
-        room += (v && v->type == GGUF_STRING ? v->v.s.size : 0) + 1;
+        const MetaValue *v = meta_find(m->file, keys[i]);
+        room += (v && v->type == META_STRING ? v->v.s.size : 0) + 1;
     }
     char *at = m->strings = malloc(room);
     if (!at) return err_set(e, "out of memory");
-    info->format = gguf_version(m->file) == 2 ? "GGUF 2" : "GGUF 3";
+    info->format = model_file_version(m->file) == 2 ? "GGUF 2" : "GGUF 3";
     const char **text[N_KEYS] = {&info->architecture, &info->name,          &info->license,      &info->size_label,
                                  &info->tokenizer,    &info->pre_tokenizer, &info->chat_template};
     for (size_t i = 0; i < N_KEYS; i++) *text[i] = copy_text(m, keys[i], &at);
     const LmShape *s = &m->shape;
-    info->file_bytes = gguf_file_bytes(m->file);
+    info->file_bytes = model_file_bytes(m->file);
     info->layers = s->layers;
     info->width = s->width;
     info->ffn_width = s->ffn;
@@ -124,7 +125,7 @@ int model_describe(SheafModel *m, Err *e) {
     info->vocabulary = s->vocab;
     info->context = s->context;
     info->rope_base = s->rope_base;
-    info->tensors = (int64_t)gguf_n_tensors(m->file);
+    info->tensors = (int64_t)file_n_tensors(m->file);
     info->kv_bytes_per_token = (uint64_t)(INT64_C(4) * s->layers * s->kv_heads * s->head_dim);
     count_types(m);
     return 0;

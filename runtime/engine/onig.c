@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 /* Oniguruma's \w: beyond what Unicode calls a word, five signs of Latin-1 that are numbers. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
@@ -42,7 +42,7 @@ static bool starts(const char *text, size_t n, const char *with) {
 
 static int refuse(const char *pattern, size_t n, size_t at, const char *why, Err *e) {
     return err_set(e, "the pattern %s has %s at byte %zu, which is not supported",
-                   gguf_printable((GgufString){pattern, n}).text, why, at);
+                   text_printable((Text){pattern, n}).text, why, at);
 }
 
 /* \s and the like; 0 when it is not one of them. */

@@ -129,7 +129,7 @@ static int add_end(Ends *ends, size_t at, Err *e) {
     return 0;
 }
 
-static bool has_name(const char *names, GgufString name) {
+static bool has_name(const char *names, Text name) {
     while (*names) {
         size_t n = strcspn(names, " ");
         if (n == name.size && !memcmp(names, name.data, n)) return true;
@@ -138,20 +138,20 @@ static bool has_name(const char *names, GgufString name) {
     return false;
 }
 
-static const Family *family_of(GgufString name) {
+static const Family *family_of(Text name) {
     for (int f = 0; f < FAMILIES; f++)
         if (has_name(families[f].names, name)) return &families[f];
     return NULL;
 }
 
-int pretokenizer_create(GgufString name, Pretokenizer **out, Err *e) {
+int pretokenizer_create(Text name, Pretokenizer **out, Err *e) {
     *out = NULL;
     const Family *family = family_of(name);
     if (!family)
         return err_set(e,
                        "unknown pre-tokenizer \"%s\" (tokenizer.ggml.pre); gpt-2, llama-bpe, qwen2, smollm and many "
                        "more are known",
-                       gguf_printable(name).text);
+                       text_printable(name).text);
     Pretokenizer *p = calloc(1, sizeof *p);
     if (!p) return err_set(e, "out of memory for the pre-tokenizer");
     p->family = family;
@@ -176,7 +176,7 @@ void pretokenizer_free(Pretokenizer *p) {
 
 PretokenizerTraits pretokenizer_traits(const Pretokenizer *p) { return p->family->traits; }
 
-bool pretokenizer_is_raw(GgufString name) {
+bool pretokenizer_is_raw(Text name) {
     const Family *family = family_of(name);
     return family && family->traits.raw;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 typedef struct Pretokenizer Pretokenizer;
 
@@ -14,10 +14,10 @@ typedef struct PretokenizerTraits {
 } PretokenizerTraits;
 
 /* By the name in tokenizer.ggml.pre; an unknown one is an error that names it. The caller owns *out. Local. */
-int pretokenizer_create(GgufString name, Pretokenizer **out, Err *e);
+int pretokenizer_create(Text name, Pretokenizer **out, Err *e);
 void pretokenizer_free(Pretokenizer *p);
 PretokenizerTraits pretokenizer_traits(const Pretokenizer *p);
-bool pretokenizer_is_raw(GgufString name);
+bool pretokenizer_is_raw(Text name);
 
 /* Valid UTF-8 -> *ends[*n]: where each piece ends; the first begins at 0, the last ends at `bytes`, none is empty. The
  * list is p's and stays until the next call. Local. */

@@ -11,6 +11,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "graph/gguf.h"
 #include "graph/gguf_write.h"
 
 enum { CHUNK_VALUES = 1 << 16, CHUNK_BYTES = 1 << 20, KEEP = -1, QUANTIZATION_VERSION = 2 };
@@ -34,7 +35,7 @@ typedef struct Rule {
 } Rule;
 
 typedef struct Item {
-    const GgufTensor *from;
+    const FileTensor *from;
     QType to;
     bool convert;
     int64_t units;      /* rows when converted, else bytes */
@@ -59,7 +60,7 @@ typedef struct Work {
     SheafQuantizeInfo *info;
     Rule *rule;
     QType type;
-    Gguf *in;
+    ModelFile *in;
     GgufOut *out;
     Item *item;
     Chunk *chunk;
@@ -120,7 +121,7 @@ static int wanted_type(Work *w, const char *name) {
     return (int)w->type;
 }
 
-static void decide(Work *w, const GgufTensor *t, Item *item) {
+static void decide(Work *w, const FileTensor *t, Item *item) {
     char name[65] = "";
     memcpy(name, t->name.data, t->name.size < 64 ? t->name.size : 64);
     uint64_t rows = t->dims[1] * t->dims[2] * t->dims[3];
@@ -133,7 +134,7 @@ static void decide(Work *w, const GgufTensor *t, Item *item) {
     else if (wanted == KEEP || wanted == t->type) info->others++;
     else if (t->dims[0] % (uint64_t)qtype_info((QType)wanted)->block) {
         if (info->uneven++) return;
-        snprintf(info->uneven_name, sizeof info->uneven_name, "%s", gguf_printable(t->name).text);
+        snprintf(info->uneven_name, sizeof info->uneven_name, "%s", text_printable(t->name).text);
         info->uneven_columns = (int64_t)t->dims[0];
     } else {
         item->convert = true;
@@ -149,19 +150,19 @@ static void decide(Work *w, const GgufTensor *t, Item *item) {
 }
 
 static int decide_all(Work *w, Err *e) {
-    w->n_items = gguf_n_tensors(w->in);
+    w->n_items = file_n_tensors(w->in);
     w->item = calloc(w->n_items + 1, sizeof *w->item);
     if (!w->item) return err_set(e, "out of memory");
     for (size_t i = 0; i < w->n_items; i++) {
-        const GgufTensor *t = gguf_tensor_at(w->in, i);
+        const FileTensor *t = file_tensor_at(w->in, i);
         if (t->type < 0 || t->type > QT_I32)
-            return err_set(e, "%s: tensor %s has type number %" PRIu32 ", whose size is not known", gguf_path(w->in),
-                           gguf_printable(t->name).text, t->type_id);
+            return err_set(e, "%s: tensor %s has type number %" PRIu32 ", whose size is not known",
+                           model_file_path(w->in), text_printable(t->name).text, t->type_id);
         decide(w, t, &w->item[i]);
     }
     for (int i = 0; i < w->o->n_rules; i++)
         if (!w->rule[i].used)
-            return err_set(e, "%s: no tensor has a name that %s is first to match", gguf_path(w->in),
+            return err_set(e, "%s: no tensor has a name that %s is first to match", model_file_path(w->in),
                            w->rule[i].pattern);
     return 0;
 }
@@ -198,7 +199,7 @@ static int convert(Work *w, const Buffers *b, Chunk *c, Err *e) {
                        : !all_finite(b->y, n) ? "has a value that is too large for type"
                                               : NULL;
     if (what)
-        return err_set(e, "%s: tensor %s %s %s", gguf_path(w->in), gguf_printable(item->from->name).text, what,
+        return err_set(e, "%s: tensor %s %s %s", model_file_path(w->in), text_printable(item->from->name).text, what,
                        all_finite(b->x, n) ? qtype_info(item->to)->name : "");
     for (int64_t i = 0; i < n; i++) {
         double x = (double)b->x[i], error = (double)b->y[i] - x;
@@ -211,7 +212,7 @@ static int convert(Work *w, const Buffers *b, Chunk *c, Err *e) {
 static int do_chunk(Work *w, const Buffers *b, Chunk *c, Err *e) {
     const Item *item = &w->item[c->item];
     size_t units = (size_t)(c->end - c->begin);
-    if (gguf_read(w->in, item->from, (uint64_t)c->begin * item->read, units * item->read, b->raw, e)) return -1;
+    if (model_file_read(w->in, item->from, (uint64_t)c->begin * item->read, units * item->read, b->raw, e)) return -1;
     if (item->convert && convert(w, b, c, e)) return -1;
     const uint8_t *from = item->convert ? b->blocks : b->raw;
     return gguf_out_write(w->out, c->item, (uint64_t)c->begin * item->write, from, units * item->write, e);
@@ -260,7 +261,7 @@ static int declare(Work *w, Err *e) {
     if (gguf_out_set(w->out, gguf_u32("general.file_type", file_types[w->type]), e)) return -1;
     if (gguf_out_set(w->out, gguf_u32("general.quantization_version", QUANTIZATION_VERSION), e)) return -1;
     for (size_t i = 0; i < w->n_items; i++) {
-        const GgufTensor *t = w->item[i].from;
+        const FileTensor *t = w->item[i].from;
         if (gguf_out_add(w->out, t->name, w->item[i].to, t->n_dims, t->dims, e)) return -1;
         w->total += t->bytes;
     }
@@ -284,7 +285,7 @@ static void count_types(Work *w) {
         sum += w->chunk[i].sum;
     }
     info->relative_error = sum > 0 ? sqrt(error / sum) : 0;
-    info->bytes_before = gguf_file_bytes(w->in);
+    info->bytes_before = model_file_bytes(w->in);
     info->bytes_after = gguf_out_bytes(w->out);
 }
 
@@ -316,7 +317,7 @@ int sheaf_quantize(SheafRuntime *rt, const char *in, const char *out, const Shea
     Work w = {.o = o, .info = info};
     bool failed = comm_rank(rt->comm) == 0 && quantize(&w, rt->pool, in, out, &mine) != 0;
     gguf_out_free(w.out);
-    gguf_close(w.in);
+    model_file_close(w.in);
     for (int i = 0; w.buffers && i < pool_size(rt->pool); i++) {
         free(w.buffers[i].raw);
         free(w.buffers[i].blocks);

@@ -6,7 +6,7 @@
 #include <pcre2.h>
 
 #include "engine/unicode.h"
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 enum { UNTRUSTED_STEPS = 2000000 }; /* for one match: tens of milliseconds */
 
@@ -27,7 +27,7 @@ static int compile(Regex *r, const char *pattern, size_t n, unsigned flags, Err 
     if (!r->code) {
         PCRE2_UCHAR text[128] = {0};
         pcre2_get_error_message(code, text, sizeof text);
-        return err_set(e, "PCRE2 refuses the pattern %s at byte %zu: %s", gguf_printable((GgufString){pattern, n}).text,
+        return err_set(e, "PCRE2 refuses the pattern %s at byte %zu: %s", text_printable((Text){pattern, n}).text,
                        where, (char *)text);
     }
     /* Where the system forbids compiled code, matching goes on without. */

@@ -84,8 +84,7 @@ static int open_local(SheafSession *s, Err *e) {
     SheafRuntime *rt = s->rt;
     int rank = comm_rank(rt->comm);
     LoadProgress *progress = rank == 0 ? s->o.progress : NULL;
-    if (weights_load(s->plan, rank, gguf_path(s->m->file), rt->pool, progress, s->o.progress_arg, &s->weights, e))
-        return -1;
+    if (weights_load(s->plan, rank, s->m->file, rt->pool, progress, s->o.progress_arg, &s->weights, e)) return -1;
     if (kv_create(&s->kv, s->o.n_seqs, s->o.n_ctx, e)) return -1;
     ExecOptions x = {
         .max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .kv_blocks = s->kv.n_blocks, .top = SHEAF_TOP};

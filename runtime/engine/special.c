@@ -25,7 +25,7 @@ static uint32_t node_for(Special *s, uint32_t parent, uint8_t byte) {
     return made;
 }
 
-int special_add(Special *s, GgufString text, int32_t id, bool always, Err *e) {
+int special_add(Special *s, Text text, int32_t id, bool always, Err *e) {
     uint32_t node = 0;
     for (size_t i = 0; i < text.size; i++) {
         node = node_for(s, node, (uint8_t)text.data[i]);

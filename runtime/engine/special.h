@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 typedef struct SpecialNode { /* of a trie over the tokens' bytes */
     uint32_t child, sibling; /* node numbers; 0: none */
@@ -23,7 +23,7 @@ typedef struct SpecialHit {
 } SpecialHit;
 
 /* Adds a token's text (not empty, not there yet). `s` starts zeroed. Local. */
-int special_add(Special *s, GgufString text, int32_t id, bool always, Err *e);
+int special_add(Special *s, Text text, int32_t id, bool always, Err *e);
 void special_free(Special *s);
 
 /* The longest token that text[0, n) begins with: its size, and which it is; 0: none. Local. */

@@ -46,7 +46,7 @@ static int spm_encode(TokenModel *model, const char *text, size_t bytes, bool sp
 }
 
 static size_t spm_bytes(const TokenModel *model, int32_t id, char *buf, size_t cap) {
-    GgufString s = model->vocab->tokens[id];
+    Text s = model->vocab->tokens[id];
     return model->vocab->types[id] == TOKEN_NORMAL ? token_copy_spaced(s, buf, cap)
                                                    : token_copy(s.data, s.size, buf, cap);
 }
@@ -74,7 +74,7 @@ static Spm *create(const Vocab *v, TokenModel **out, Err *e) {
     return m;
 }
 
-int spm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
+int spm_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
     Spm *m = create(v, out, e);
     if (!m) return -1;
     float *scores;
@@ -89,17 +89,17 @@ int spm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d
     d->bos = 1;
     d->eos = 2;
     d->add_bos = true;
-    return gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", false, &m->add_space, e) ||
+    return meta_get_bool(g, "tokenizer.ggml.add_space_prefix", false, &m->add_space, e) ||
                    vocab_id_key(v, g, "unknown_token_id", &m->bpe.unknown, e)
                ? -1
                : 0;
 }
 
-int text_bpe_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
+int text_bpe_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
     Spm *m = create(v, out, e);
     if (!m) return -1;
     d->add_bos = true;
-    if (pretokenizer_create((GgufString){"gemma4", 6}, &m->pre, e)) return err_context(e, "%s", v->file);
+    if (pretokenizer_create((Text){"gemma4", 6}, &m->pre, e)) return err_context(e, "%s", v->file);
     char_bpe_find_cuts(&m->bpe);
     return merges_from_gguf(&m->bpe.bpe, v, g, e);
 }

@@ -19,34 +19,34 @@ static const struct {
 };
 enum { MODELS = sizeof models / sizeof *models };
 
-static TokenModelCreate *model_of(const Gguf *g, Err *e) {
-    GgufString name;
-    if (gguf_get_string(g, "tokenizer.ggml.model", true, &name, e)) return NULL;
+static TokenModelCreate *model_of(const ModelFile *g, Err *e) {
+    Text name;
+    if (meta_get_string(g, "tokenizer.ggml.model", true, &name, e)) return NULL;
     for (int i = 0; i < MODELS; i++)
         if (name.size == strlen(models[i].name) && !memcmp(name.data, models[i].name, name.size))
             return models[i].create;
     (void)err_set(e, "%s: the tokenizer model \"%s\" is not supported; gpt2, llama, gemma4, t5 and bert are",
-                  gguf_path(g), gguf_printable(name).text);
+                  model_file_path(g), text_printable(name).text);
     return NULL;
 }
 
 /* A default may be for a vocabulary larger than this one. */
 static int32_t within(const Vocab *v, int32_t id) { return id < v->n ? id : -1; }
 
-static int read_frame(Tokenizer *t, const Gguf *g, const TokenDefaults *d, Err *e) {
+static int read_frame(Tokenizer *t, const ModelFile *g, const TokenDefaults *d, Err *e) {
     Vocab *v = &t->vocab;
     int32_t before = within(v, d->bos), after = within(v, d->eos);
     bool add_bos = d->add_bos, add_eos = d->add_eos;
     if (vocab_id_key(v, g, d->bos_key, &before, e) || vocab_id_key(v, g, d->eos_key, &after, e) ||
-        gguf_get_bool(g, "tokenizer.ggml.add_bos_token", false, &add_bos, e) ||
-        gguf_get_bool(g, d->add_eos_key, false, &add_eos, e))
+        meta_get_bool(g, "tokenizer.ggml.add_bos_token", false, &add_bos, e) ||
+        meta_get_bool(g, d->add_eos_key, false, &add_eos, e))
         return -1;
     if (add_bos && before >= 0) t->before[t->n_before++] = before;
     if (add_eos && after >= 0) t->after[t->n_after++] = after;
     return 0;
 }
 
-static int read_ends(Vocab *v, const Gguf *g, int32_t eos, Err *e) {
+static int read_ends(Vocab *v, const ModelFile *g, int32_t eos, Err *e) {
     int32_t ids[] = {eos, -1, -1};
     static const char *const keys[] = {"eos_token_id", "eot_token_id", "eom_token_id"};
     for (int i = 0; i < 3; i++) {
@@ -68,12 +68,12 @@ static int read_special(Tokenizer *t, Err *e) {
     return 0;
 }
 
-int tokenizer_from_gguf(const Gguf *g, Tokenizer **out, Err *e) {
+int tokenizer_from_gguf(const ModelFile *g, Tokenizer **out, Err *e) {
     *out = NULL;
     TokenModelCreate *create = model_of(g, e);
     if (!create) return -1;
     Tokenizer *t = calloc(1, sizeof *t);
-    if (!t) return err_set(e, "%s: out of memory for its tokenizer", gguf_path(g));
+    if (!t) return err_set(e, "%s: out of memory for its tokenizer", model_file_path(g));
     TokenDefaults d = {.bos = -1,
                        .eos = -1,
                        .bos_key = "bos_token_id",
@@ -178,7 +178,7 @@ size_t token_copy(const char *from, size_t n, char *buf, size_t cap) {
     return n;
 }
 
-size_t token_copy_spaced(GgufString text, char *buf, size_t cap) {
+size_t token_copy_spaced(Text text, char *buf, size_t cap) {
     size_t written = 0;
     for (size_t i = 0; i < text.size; written++) {
         bool space = text.size - i >= 3 && !memcmp(text.data + i, "\xE2\x96\x81", 3);

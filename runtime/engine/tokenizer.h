@@ -5,12 +5,12 @@
 #pragma once
 
 #include "base/err.h"
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 typedef struct Tokenizer Tokenizer;
 
 /* Reads tokenizer.ggml.*; keeps pointers into `g`, which must outlive it. Checks that ids, merges and types fit. */
-int tokenizer_from_gguf(const Gguf *g, Tokenizer **out, Err *e);
+int tokenizer_from_gguf(const ModelFile *g, Tokenizer **out, Err *e);
 /* Reads a tokenizer.json, or one in memory, which may be freed afterwards; `name` stands for it in errors. "truncation"
  * and "padding" are left to the caller. */
 int tokenizer_from_json(const char *path, Tokenizer **out, Err *e);

@@ -39,7 +39,7 @@ typedef struct TokenDefaults {
 
 /* The models of GGUF files, by tokenizer.ggml.model. Each reads its keys; the caller owns *out; *d holds the defaults
  * of "gpt2". */
-typedef int TokenModelCreate(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e);
+typedef int TokenModelCreate(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e);
 TokenModelCreate byte_bpe_create; /* "gpt2" */
 TokenModelCreate spm_create;      /* "llama" */
 TokenModelCreate text_bpe_create; /* "gemma4" */
@@ -58,4 +58,4 @@ struct Tokenizer {
 /* Copies what fits; returns n. */
 size_t token_copy(const char *from, size_t n, char *buf, size_t cap);
 /* The same with every U+2581, which stands for a space, made one. */
-size_t token_copy_spaced(GgufString text, char *buf, size_t cap);
+size_t token_copy_spaced(Text text, char *buf, size_t cap);

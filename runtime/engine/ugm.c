@@ -45,13 +45,13 @@ static void normalise(Ugm *m, const char *text, size_t n) {
     m->normal.len = 0;
     for (size_t i = 0; i < n;) {
         int32_t id;
-        GgufString as;
+        Text as;
         size_t size = special_longest(&m->user_defined, text + i, n - i, &id);
         if (size) {
-            as = (GgufString){text + i, size};
+            as = (Text){text + i, size};
         } else if (!(size = charsmap_longest(&m->map, text + i, n - i, &as))) {
             size = unicode_size(text[i]);
-            as = (GgufString){text + i, size};
+            as = (Text){text + i, size};
         }
         add_normal(m, &at, as.data, as.size);
         i += size;
@@ -67,7 +67,7 @@ static int ugm_encode(TokenModel *model, const char *text, size_t bytes, bool sp
 }
 
 static size_t ugm_bytes(const TokenModel *model, int32_t id, char *buf, size_t cap) {
-    GgufString s = model->vocab->tokens[id];
+    Text s = model->vocab->tokens[id];
     return model->vocab->types[id] == TOKEN_NORMAL ? token_copy_spaced(s, buf, cap)
                                                    : token_copy(s.data, s.size, buf, cap);
 }
@@ -84,7 +84,7 @@ static void ugm_free(TokenModel *model) {
 static const TokenModelKind ugm = {.encode = ugm_encode, .bytes = ugm_bytes, .free = ugm_free};
 
 /* The scores that count: user-defined tokens are as likely as can be, control and unknown ones never. */
-static int read_scores(Ugm *m, const Gguf *g, Err *e) {
+static int read_scores(Ugm *m, const ModelFile *g, Err *e) {
     const Vocab *v = m->base.vocab;
     float *from_file;
     if (vocab_scores(v, g, &from_file, e)) return -1;
@@ -101,18 +101,19 @@ static int read_scores(Ugm *m, const Gguf *g, Err *e) {
     return unigram_init(&m->unigram, v, scores, lowest < INFINITY ? lowest : 0, e);
 }
 
-static int read_map(Ugm *m, const Gguf *g, Err *e) {
+static int read_map(Ugm *m, const ModelFile *g, Err *e) {
     static const char key[] = "tokenizer.ggml.precompiled_charsmap";
-    const GgufValue *a = NULL;
-    if (gguf_get_array(g, key, false, GGUF_I32, &a, e)) return -1;
+    const MetaValue *a = NULL;
+    if (meta_get_array(g, key, false, META_I32, &a, e)) return -1;
     if (!a) return 0;
-    if (a->v.a.type != GGUF_U8 && a->v.a.type != GGUF_I8)
-        return err_set(e, "%s: %s is no array of bytes", gguf_path(g), key);
-    if (charsmap_init(&m->map, a->v.a.data, (size_t)a->v.a.n, e)) return err_context(e, "%s: %s", gguf_path(g), key);
+    if (a->v.a.type != META_U8 && a->v.a.type != META_I8)
+        return err_set(e, "%s: %s is no array of bytes", model_file_path(g), key);
+    if (charsmap_init(&m->map, a->v.a.data, (size_t)a->v.a.n, e))
+        return err_context(e, "%s: %s", model_file_path(g), key);
     return 0;
 }
 
-int ugm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
+int ugm_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
     Ugm *m = calloc(1, sizeof *m);
     if (!m) return err_set(e, "%s: out of memory for its tokenizer", v->file);
     m->base = (TokenModel){&ugm, v};
@@ -121,8 +122,8 @@ int ugm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d
     d->eos = 1;
     d->add_eos = true;
     if (read_scores(m, g, e) || read_map(m, g, e) || vocab_id_key(v, g, "unknown_token_id", &unknown, e) ||
-        gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", false, &m->add_space, e) ||
-        gguf_get_bool(g, "tokenizer.ggml.remove_extra_whitespaces", false, &m->merge_spaces, e))
+        meta_get_bool(g, "tokenizer.ggml.add_space_prefix", false, &m->add_space, e) ||
+        meta_get_bool(g, "tokenizer.ggml.remove_extra_whitespaces", false, &m->merge_spaces, e))
         return -1;
     m->unigram.unknown = unknown;
     for (int64_t i = 0; i < v->n; i++)

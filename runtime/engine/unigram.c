@@ -15,7 +15,7 @@ typedef struct UnigramNode { /* the best way to the byte after a token */
 enum { UNKNOWN = -1 };
 
 /* Which beginnings of texts, at whole characters, tokens have: looking for tokens stops where none goes on. */
-static void mark_beginnings(Unigram *u, GgufString s) {
+static void mark_beginnings(Unigram *u, Text s) {
     uint64_t hash = NAME_HASH_START;
     for (size_t i = 0, size; i < s.size; i += size) {
         size = unicode_size(s.data[i]);
@@ -63,8 +63,8 @@ static void step(const Unigram *u, UnigramNode *best, const char *word, size_t b
         end += size;
         uint64_t bit = (hash ^ hash >> 32) & u->filter_mask;
         if (!(u->filter[bit / 64] >> bit % 64 & 1)) break;
-        GgufString text = {word + begin, end - begin};
-        int64_t id = name_map_find_joined(&u->vocab->ids, hash, text, (GgufString){0});
+        Text text = {word + begin, end - begin};
+        int64_t id = name_map_find_joined(&u->vocab->ids, hash, text, (Text){0});
         if (id < 0 || u->scores[id] == -INFINITY) continue;
         offer(&best[end], score + u->scores[id], end - begin, (int32_t)id);
         single = single || end - begin == first;

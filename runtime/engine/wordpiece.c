@@ -3,14 +3,14 @@
 #include "engine/unicode.h"
 
 /* The longest token that `prefix` and text[0, n) begin with; *size is its part of the text. -1: none. */
-static int32_t longest_token(const Vocab *v, GgufString prefix, const char *text, size_t n, size_t *size) {
+static int32_t longest_token(const Vocab *v, Text prefix, const char *text, size_t n, size_t *size) {
     uint64_t hash = name_hash(NAME_HASH_START, prefix.data, prefix.size);
     int32_t best = -1;
     for (size_t end = 0; end < n;) {
         size_t more = unicode_size(text[end]);
         hash = name_hash(hash, text + end, more);
         end += more;
-        int32_t id = (int32_t)name_map_find_joined(&v->ids, hash, prefix, (GgufString){text, end});
+        int32_t id = (int32_t)name_map_find_joined(&v->ids, hash, prefix, (Text){text, end});
         if (id < 0) continue;
         best = id;
         *size = end;

@@ -7,8 +7,8 @@
 
 typedef struct WordPiece {
     const Vocab *vocab;
-    GgufString first, continuing; /* what tokens have in front at the start of a word, and inside; not owned */
-    size_t longest;               /* words of more characters are unknown */
+    Text first, continuing; /* what tokens have in front at the start of a word, and inside; not owned */
+    size_t longest;         /* words of more characters are unknown */
     int32_t unknown;
 } WordPiece;
 

@@ -26,7 +26,7 @@ static int wpm_encode(TokenModel *model, const char *text, size_t bytes, bool sp
 }
 
 static size_t wpm_bytes(const TokenModel *model, int32_t id, char *buf, size_t cap) {
-    GgufString s = model->vocab->tokens[id];
+    Text s = model->vocab->tokens[id];
     return model->vocab->types[id] == TOKEN_NORMAL ? token_copy_spaced(s, buf, cap)
                                                    : token_copy(s.data, s.size, buf, cap);
 }
@@ -40,7 +40,7 @@ static void wpm_free(TokenModel *model) {
 
 static const TokenModelKind wpm = {.encode = wpm_encode, .bytes = wpm_bytes, .free = wpm_free};
 
-int wpm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
+int wpm_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
     Wpm *m = calloc(1, sizeof *m);
     if (!m) return err_set(e, "%s: out of memory for its tokenizer", v->file);
     m->base = (TokenModel){&wpm, v};
@@ -55,9 +55,9 @@ int wpm_create(const Gguf *g, const Vocab *v, TokenModel **out, TokenDefaults *d
                          .add_eos_key = "tokenizer.ggml.add_sep_token"};
     bool lower = true;
     if (vocab_id_key(v, g, "cls_token_id", &d->bos, e) || vocab_id_key(v, g, "unknown_token_id", &unknown, e) ||
-        gguf_get_bool(g, "tokenizer.ggml.normalizer.lowercase", false, &lower, e))
+        meta_get_bool(g, "tokenizer.ggml.normalizer.lowercase", false, &lower, e))
         return -1;
     m->text = (BertText){.clean = true, .spaced = true, .strip_accents = lower, .lower = lower};
     m->pieces = (WordPiece){.vocab = v, .first = {"\xE2\x96\x81", 3}, .longest = 100, .unknown = unknown};
-    return gguf_get_bool(g, "tokenizer.ggml.normalizer.strip_accents", false, &m->text.strip_accents, e);
+    return meta_get_bool(g, "tokenizer.ggml.normalizer.strip_accents", false, &m->text.strip_accents, e);
 }

@@ -14,23 +14,23 @@ static const struct {
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
-int arch_build(const Gguf *f, Graph *g, LmShape *shape, Err *e) {
+int arch_build(const ModelFile *f, Graph *g, LmShape *shape, Err *e) {
     graph_init(g);
-    GgufString arch;
-    if (gguf_get_string(f, "general.architecture", true, &arch, e)) return -1;
+    Text arch;
+    if (meta_get_string(f, "general.architecture", true, &arch, e)) return -1;
     char known[256] = "";
     for (size_t i = 0; i < N_ARCHITECTURES; i++) {
         const char *name = architectures[i].name;
         if (arch.size == strlen(name) && !memcmp(arch.data, name, arch.size)) {
             Builder b = {.f = f, .g = g, .arch = name, .e = e};
             if (architectures[i].build(&b, shape) || b.failed) return -1;
-            if (graph_check(g, e)) return err_context(e, "%s", gguf_path(f));
+            if (graph_check(g, e)) return err_context(e, "%s", model_file_path(f));
             return 0;
         }
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", name);
     }
     int shown = arch.size < 60 ? (int)arch.size : 60;
-    return err_set(e, "%s: architecture \"%.*s\" is not supported (this build runs: %s)", gguf_path(f), shown,
+    return err_set(e, "%s: architecture \"%.*s\" is not supported (this build runs: %s)", model_file_path(f), shown,
                    arch.data, known);
 }
 
@@ -41,7 +41,7 @@ int64_t builder_int(Builder *b, const char *key, int64_t min, int64_t max, int64
     snprintf(full, sizeof full, "%s.%s", b->arch, key);
     int64_t v = def;
     if (b->failed) return min;
-    if (gguf_get_i64(b->f, full, def < 0, min, max, &v, b->e)) {
+    if (meta_get_i64(b->f, full, def < 0, min, max, &v, b->e)) {
         builder_fail(b);
         return min;
     }
@@ -53,7 +53,7 @@ double builder_float(Builder *b, const char *key, double def) {
     snprintf(full, sizeof full, "%s.%s", b->arch, key);
     double v = def;
     if (b->failed) return 1;
-    if (gguf_get_f64(b->f, full, isnan(def), &v, b->e)) {
+    if (meta_get_f64(b->f, full, isnan(def), &v, b->e)) {
         builder_fail(b);
         return 1;
     }
@@ -70,31 +70,31 @@ const char *builder_name(int64_t layer, const char *what) {
 }
 
 bool builder_has(const Builder *b, int64_t layer, const char *name) {
-    return gguf_tensor(b->f, builder_name(layer, name)) != NULL;
+    return file_tensor(b->f, builder_name(layer, name)) != NULL;
 }
 
 ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns) {
     if (b->failed) return -1;
     const char *full = builder_name(layer, name);
-    const GgufTensor *t = gguf_tensor(b->f, full);
+    const FileTensor *t = file_tensor(b->f, full);
     b->failed = true;
-    if (!t) return err_set(b->e, "%s: tensor %s is missing", gguf_path(b->f), full);
+    if (!t) return err_set(b->e, "%s: tensor %s is missing", model_file_path(b->f), full);
     if (t->type < 0)
-        return err_set(b->e, "%s: tensor %s has type number %" PRIu32 ", which is not known", gguf_path(b->f), full,
-                       t->type_id);
+        return err_set(b->e, "%s: tensor %s has type number %" PRIu32 ", which is not known", model_file_path(b->f),
+                       full, t->type_id);
     if (!qtype_info((QType)t->type)->packed)
-        return err_set(b->e, "%s: tensor %s has type %s, which is not run by this build yet", gguf_path(b->f), full,
-                       qtype_info((QType)t->type)->name);
+        return err_set(b->e, "%s: tensor %s has type %s, which is not run by this build yet", model_file_path(b->f),
+                       full, qtype_info((QType)t->type)->name);
     bool fits = t->dims[0] == (uint64_t)columns && t->dims[1] == (uint64_t)(rows ? rows : 1) && t->dims[2] == 1 &&
                 t->dims[3] == 1;
     if (!fits)
         return err_set(b->e,
                        "%s: tensor %s is [%" PRIu64 "][%" PRIu64 "], but the metadata want [%" PRId64 "][%" PRId64 "]",
-                       gguf_path(b->f), full, t->dims[1], t->dims[0], rows ? rows : 1, columns);
+                       model_file_path(b->f), full, t->dims[1], t->dims[0], rows ? rows : 1, columns);
     if (!rows && qtype_info((QType)t->type)->quantised)
-        return err_set(b->e, "%s: tensor %s is a vector of type %s; F32, F16 or BF16 is wanted", gguf_path(b->f), full,
-                       qtype_info((QType)t->type)->name);
+        return err_set(b->e, "%s: tensor %s is a vector of type %s; F32, F16 or BF16 is wanted", model_file_path(b->f),
+                       full, qtype_info((QType)t->type)->name);
     b->failed = false;
     int64_t dims[2] = {rows ? rows : columns, columns};
-    return graph_weight(b->g, full, (QType)t->type, rows ? 2 : 1, dims, t->offset, NULL);
+    return graph_weight(b->g, full, (QType)t->type, rows ? 2 : 1, dims, (int32_t)(t - file_tensor_at(b->f, 0)), NULL);
 }

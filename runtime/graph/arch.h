@@ -2,8 +2,8 @@
  * shape beside every value; the table of them is in arch.c. All local; nothing here reads tensor data. */
 #pragma once
 
-#include "graph/gguf.h"
 #include "graph/graph.h"
+#include "graph/model_file.h"
 
 /* What every language model has. Filled by the builder. */
 typedef struct LmShape {
@@ -13,12 +13,12 @@ typedef struct LmShape {
 
 /* Builds the graph for the file's general.architecture; an unknown one is an error that lists those there are. Inputs:
  * "ids" [T], "positions" [T], "rows" [R], "targets" [R]. The caller frees *g with graph_free, also after an error. */
-int arch_build(const Gguf *f, Graph *g, LmShape *shape, Err *e);
+int arch_build(const ModelFile *f, Graph *g, LmShape *shape, Err *e);
 
 /* ---- for the builders ----------------------------------------------------------------------------------------------
  */
 typedef struct Builder {
-    const Gguf *f;
+    const ModelFile *f;
     Graph *g;
     const char *arch; /* prefix of the metadata keys */
     Err *e;

@@ -17,7 +17,7 @@ void builder_shape(Builder *b, LmShape *s) {
     s->context = builder_int(b, "context_length", 1, INT32_MAX, -1);
     s->rope_base = builder_float(b, "rope.freq_base", 10000.0);
     int64_t value_dim = builder_int(b, "attention.value_length", 1, INT32_MAX, s->head_dim);
-    const GgufTensor *embedding = gguf_tensor(b->f, "token_embd.weight");
+    const FileTensor *embedding = file_tensor(b->f, "token_embd.weight");
     s->vocab = embedding && embedding->dims[1] <= INT32_MAX ? (int64_t)embedding->dims[1] : 1;
     if (builder_int(b, "expert_count", 0, INT32_MAX, 0) > 0) builder_refuse(b, "expert_count", "mixtures of experts");
     if (value_dim != s->head_dim)
@@ -25,16 +25,16 @@ void builder_shape(Builder *b, LmShape *s) {
     if (!b->failed && (s->heads % s->kv_heads || s->head_dim % 16 || s->head_dim > 256)) {
         b->failed = true;
         err_set(b->e, "%s: %" PRId64 " heads of size %" PRId64 " with %" PRId64 " KV heads are not supported",
-                gguf_path(b->f), s->heads, s->head_dim, s->kv_heads);
+                model_file_path(b->f), s->heads, s->head_dim, s->kv_heads);
     }
 }
 
 void builder_refuse(Builder *b, const char *key, const char *what) {
     char full[128];
     snprintf(full, sizeof full, "%s.%s", b->arch, key);
-    if (b->failed || !gguf_find(b->f, full)) return;
+    if (b->failed || !meta_find(b->f, full)) return;
     b->failed = true;
-    err_set(b->e, "%s: %s (%s) are not supported by this build", gguf_path(b->f), what, full);
+    err_set(b->e, "%s: %s (%s) are not supported by this build", model_file_path(b->f), what, full);
 }
 
 /* The kinds of scaling of rotary positions that rope.scaling.type names. */
@@ -42,12 +42,12 @@ typedef enum RopeScaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, N_SCALING
 
 static RopeScaling rope_scaling(Builder *b) {
     static const char *const names[N_SCALINGS] = {"none", "linear", "yarn"};
-    GgufString s = {names[SCALING_LINEAR], 6}; /* older files have a factor alone */
+    Text s = {names[SCALING_LINEAR], 6}; /* older files have a factor alone */
     char key[128];
     snprintf(key, sizeof key, "%s.rope.scaling.type", b->arch);
     if (b->failed) return SCALING_NONE;
     b->failed = true;
-    if (gguf_get_string(b->f, key, false, &s, b->e)) return SCALING_NONE;
+    if (meta_get_string(b->f, key, false, &s, b->e)) return SCALING_NONE;
     for (int i = 0; i < N_SCALINGS; i++)
         if (s.size == strlen(names[i]) && !memcmp(s.data, names[i], s.size)) {
             b->failed = false;
@@ -55,7 +55,7 @@ static RopeScaling rope_scaling(Builder *b) {
         }
     err_set(b->e,
             "%s: rotary positions scaled by \"%s\" (%s) are not supported by this build (none, linear and yarn are)",
-            gguf_path(b->f), gguf_printable(s).text, key);
+            model_file_path(b->f), text_printable(s).text, key);
     return SCALING_NONE;
 }
 
@@ -78,7 +78,7 @@ RopeShape builder_rope(Builder *b, const LmShape *s, bool neox) {
     if (builder_has(b, -1, "rope_factors_long.weight")) {
         if (!b->failed)
             err_set(b->e, "%s: rotary positions with long and short factors (LongRoPE) are not supported by this build",
-                    gguf_path(b->f));
+                    model_file_path(b->f));
         b->failed = true;
     }
     RopeScaling scaling = rope_scaling(b);
@@ -86,7 +86,7 @@ RopeShape builder_rope(Builder *b, const LmShape *s, bool neox) {
     factor = builder_float(b, "rope.scaling.factor", factor);
     if (factor < 0 && !b->failed) {
         b->failed = true;
-        err_set(b->e, "%s: rotary positions scaled by a factor below 0", gguf_path(b->f));
+        err_set(b->e, "%s: rotary positions scaled by a factor below 0", model_file_path(b->f));
     }
     if (scaling != SCALING_NONE && factor > 0) r.scale = 1 / factor;
     if (scaling == SCALING_YARN) rope_yarn(b, s, &r);
@@ -97,20 +97,20 @@ int64_t builder_window(Builder *b, int64_t layer, int64_t period) {
     char key[128];
     int64_t window = builder_int(b, "attention.sliding_window", 0, INT32_MAX, 0);
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", b->arch);
-    const GgufValue *v = gguf_find(b->f, key);
+    const MetaValue *v = meta_find(b->f, key);
     if (b->failed) return 0;
-    if (!v || v->type != GGUF_ARRAY) {
+    if (!v || v->type != META_ARRAY) {
         period = builder_int(b, "attention.sliding_window_pattern", 0, INT32_MAX, period);
         return period && layer % period == period - 1 ? 0 : window;
     }
     b->failed = true;
-    if (gguf_get_array(b->f, key, true, v->v.a.type == GGUF_BOOL ? GGUF_BOOL : GGUF_I32, &v, b->e)) return 0;
+    if (meta_get_array(b->f, key, true, v->v.a.type == META_BOOL ? META_BOOL : META_I32, &v, b->e)) return 0;
     if (v->v.a.n <= (uint64_t)layer) {
-        err_set(b->e, "%s: %s has no element for layer %" PRId64, gguf_path(b->f), key, layer);
+        err_set(b->e, "%s: %s has no element for layer %" PRId64, model_file_path(b->f), key, layer);
         return 0;
     }
     b->failed = false;
-    return gguf_array_i64(v, (uint64_t)layer) ? window : 0;
+    return meta_array_i64(v, (uint64_t)layer) ? window : 0;
 }
 
 LmInputs builder_inputs(Builder *b) {
@@ -150,8 +150,8 @@ ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int
 
 /* A tensor that no builder asked for would change the result: a bias or a norm that this build does not know. */
 static void refuse_unused(Builder *b) {
-    for (size_t i = 0; i < gguf_n_tensors(b->f) && !b->failed; i++) {
-        const GgufTensor *t = gguf_tensor_at(b->f, i);
+    for (size_t i = 0; i < file_n_tensors(b->f) && !b->failed; i++) {
+        const FileTensor *t = file_tensor_at(b->f, i);
         bool used = false;
         for (ValueId v = 0; v < b->g->n_values && !used; v++) {
             const Value *x = &b->g->value[v];
@@ -161,7 +161,7 @@ static void refuse_unused(Builder *b) {
         if (used) continue;
         b->failed = true;
         err_set(b->e, "%s: this build does not know what tensor %s is for in a model of architecture %s",
-                gguf_path(b->f), gguf_printable(t->name).text, b->arch);
+                model_file_path(b->f), text_printable(t->name).text, b->arch);
     }
 }
 

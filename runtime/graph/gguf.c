@@ -13,7 +13,7 @@
 
 #include "base/cursor.h"
 #include "base/size.h"
-#include "graph/gguf_internal.h"
+#include "graph/model_file_internal.h"
 
 enum {
     KEY_MAX = 65535, /* bytes; the format's document */
@@ -23,9 +23,9 @@ enum {
     TENSOR_MIN = 8 + 1 + 4 + 8 + 4 + 8, /* the smallest description of a tensor */
 };
 
-static int out_of_memory(const Gguf *g, Err *e) { return err_set(e, "%s: out of memory for its header", g->path); }
+static int out_of_memory(const ModelFile *g, Err *e) { return err_set(e, "%s: out of memory for its header", g->path); }
 
-static int read_string(Cursor *c, GgufString *out, Err *e) {
+static int read_string(Cursor *c, Text *out, Err *e) {
     size_t start = c->pos;
     uint64_t n;
     const uint8_t *p;
@@ -36,16 +36,16 @@ static int read_string(Cursor *c, GgufString *out, Err *e) {
                        start, c->size);
     }
     if (cursor_bytes(c, n, &p, e)) return -1;
-    *out = (GgufString){(const char *)p, (size_t)n};
+    *out = (Text){(const char *)p, (size_t)n};
     return 0;
 }
 
-static int read_type(Cursor *c, GgufType *out, Err *e) {
+static int read_type(Cursor *c, MetaType *out, Err *e) {
     uint32_t id;
     size_t start = c->pos;
     if (cursor_u32(c, &id, e)) return -1;
-    if (id > GGUF_F64) return err_set(e, "%s: unknown value type %u at offset %zu", c->name, id, start);
-    *out = (GgufType)id;
+    if (id > META_F64) return err_set(e, "%s: unknown value type %u at offset %zu", c->name, id, start);
+    *out = (MetaType)id;
     return 0;
 }
 
@@ -59,25 +59,25 @@ static int check_bools(const Cursor *c, const uint8_t *p, uint64_t n, Err *e) {
     return 0;
 }
 
-static int read_scalar(Cursor *c, GgufValue *v, Err *e) {
+static int read_scalar(Cursor *c, MetaValue *v, Err *e) {
     const uint8_t *p;
-    size_t bytes = gguf_type_bytes(v->type);
+    size_t bytes = meta_type_bytes(v->type);
     if (cursor_bytes(c, bytes, &p, e)) return -1;
-    if (v->type == GGUF_BOOL && check_bools(c, p, 1, e)) return -1;
-    GgufValue one = {.v.a = {.type = v->type, .data = p}};
-    if (v->type == GGUF_F32 || v->type == GGUF_F64) v->v.f = gguf_array_f64(&one, 0);
-    else v->v.i = gguf_array_i64(&one, 0);
+    if (v->type == META_BOOL && check_bools(c, p, 1, e)) return -1;
+    MetaValue one = {.v.a = {.type = v->type, .data = p}};
+    if (v->type == META_F32 || v->type == META_F64) v->v.f = meta_array_f64(&one, 0);
+    else v->v.i = meta_array_i64(&one, 0);
     return 0;
 }
 
 /* Twice through the strings: once to see that they all fit, once to note where they are, in memory of that size. */
-static int read_strings(const Gguf *g, Cursor *c, GgufValue *v, Err *e) {
+static int read_strings(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     size_t start = c->pos;
-    GgufString s;
+    Text s;
     for (uint64_t i = 0; i < v->v.a.n; i++)
         if (read_string(c, &s, e)) return err_context(e, "element %" PRIu64, i);
     if (v->v.a.n == 0) return 0;
-    GgufString *strings = calloc((size_t)v->v.a.n, sizeof *strings);
+    Text *strings = calloc((size_t)v->v.a.n, sizeof *strings);
     if (!strings) return out_of_memory(g, e);
     v->v.a.strings = strings;
     c->pos = start;
@@ -86,34 +86,34 @@ static int read_strings(const Gguf *g, Cursor *c, GgufValue *v, Err *e) {
     return 0;
 }
 
-static int read_array(const Gguf *g, Cursor *c, GgufValue *v, Err *e) {
+static int read_array(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     size_t start = c->pos;
-    GgufType type = GGUF_U8;
+    MetaType type = META_U8;
     uint64_t n;
     if (read_type(c, &type, e) || cursor_u64(c, &n, e)) return -1;
-    if (type == GGUF_ARRAY) return err_set(e, "%s: an array of arrays at offset %zu is not supported", c->name, start);
-    size_t least = type == GGUF_STRING ? 8 : gguf_type_bytes(type);
+    if (type == META_ARRAY) return err_set(e, "%s: an array of arrays at offset %zu is not supported", c->name, start);
+    size_t least = type == META_STRING ? 8 : meta_type_bytes(type);
     if (n > cursor_left(c) / least)
         return err_set(e, "%s: an array of %" PRIu64 " elements at offset %zu, but the file has only %zu bytes more",
                        c->name, n, start, cursor_left(c));
     v->v.a.type = type;
     v->v.a.n = n;
-    if (type == GGUF_STRING) return read_strings(g, c, v, e);
+    if (type == META_STRING) return read_strings(g, c, v, e);
     if (cursor_bytes(c, n * least, &v->v.a.data, e)) return -1;
-    return type == GGUF_BOOL ? check_bools(c, v->v.a.data, n, e) : 0;
+    return type == META_BOOL ? check_bools(c, v->v.a.data, n, e) : 0;
 }
 
-static int read_value(const Gguf *g, Cursor *c, GgufValue *v, Err *e) {
+static int read_value(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     size_t start = c->pos;
     if (read_string(c, &v->key, e)) return -1;
     if (v->key.size == 0 || v->key.size > KEY_MAX)
         return err_set(e, "%s: a key of %zu bytes at offset %zu (1 to %d are allowed)", c->name, v->key.size, start,
                        KEY_MAX);
     int failed = read_type(c, &v->type, e);
-    if (!failed && v->type == GGUF_STRING) failed = read_string(c, &v->v.s, e);
-    else if (!failed && v->type == GGUF_ARRAY) failed = read_array(g, c, v, e);
+    if (!failed && v->type == META_STRING) failed = read_string(c, &v->v.s, e);
+    else if (!failed && v->type == META_ARRAY) failed = read_array(g, c, v, e);
     else if (!failed) failed = read_scalar(c, v, e);
-    return failed ? err_context(e, "key %s", gguf_printable(v->key).text) : 0;
+    return failed ? err_context(e, "key %s", text_printable(v->key).text) : 0;
 }
 
 /* Room for one element more in an array that doubles. */
@@ -128,25 +128,25 @@ static int grow(void **array, size_t n, size_t *capacity, size_t element) {
     return 0;
 }
 
-static int read_values(Gguf *g, Cursor *c, uint64_t n, Err *e) {
+static int read_values(ModelFile *g, Cursor *c, uint64_t n, Err *e) {
     size_t capacity = 0;
     for (uint64_t i = 0; i < n; i++) {
         if (grow((void **)&g->values, g->n_values, &capacity, sizeof *g->values)) return out_of_memory(g, e);
-        GgufValue *v = &g->values[g->n_values++];
-        *v = (GgufValue){0};
+        MetaValue *v = &g->values[g->n_values++];
+        *v = (MetaValue){0};
         if (read_value(g, c, v, e)) return -1;
     }
     size_t twin[2] = {0, 0};
     int r = name_map_build(&g->by_key, g->values, sizeof *g->values, g->n_values, false, twin);
     if (r > 0)
         return err_set(e, "%s: the key %s is there twice (values %zu and %zu)", g->path,
-                       gguf_printable(g->values[twin[1]].key).text, twin[0], twin[1]);
+                       text_printable(g->values[twin[1]].key).text, twin[0], twin[1]);
     return r ? out_of_memory(g, e) : 0;
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static int read_dims(Cursor *c, GgufTensor *t, Err *e) {
+static int read_dims(Cursor *c, FileTensor *t, Err *e) {
     size_t start = c->pos;
     uint32_t n;
     if (cursor_u32(c, &n, e)) return -1;
@@ -163,7 +163,7 @@ static int read_dims(Cursor *c, GgufTensor *t, Err *e) {
     return 0;
 }
 
-static int read_tensor_body(Cursor *c, GgufTensor *t, Err *e) {
+static int read_tensor_body(Cursor *c, FileTensor *t, Err *e) {
     if (read_dims(c, t, e)) return -1;
     if (cursor_u32(c, &t->type_id, e) || cursor_u64(c, &t->offset, e)) return -1;
     t->type = qtype_from_gguf(t->type_id);
@@ -179,38 +179,38 @@ static int read_tensor_body(Cursor *c, GgufTensor *t, Err *e) {
     return 0;
 }
 
-static int read_tensors(Gguf *g, Cursor *c, uint64_t n, Err *e) {
+static int read_tensors(ModelFile *g, Cursor *c, uint64_t n, Err *e) {
     size_t capacity = 0;
     for (uint64_t i = 0; i < n; i++) {
         if (grow((void **)&g->tensors, g->n_tensors, &capacity, sizeof *g->tensors)) return out_of_memory(g, e);
-        GgufTensor *t = &g->tensors[g->n_tensors++];
-        *t = (GgufTensor){0};
+        FileTensor *t = &g->tensors[g->n_tensors++];
+        *t = (FileTensor){0};
         size_t start = c->pos;
         if (read_string(c, &t->name, e)) return err_context(e, "tensor %" PRIu64, i);
         if (t->name.size == 0 || t->name.size > NAME_MAX_BYTES)
             return err_set(e, "%s: the name of tensor %" PRIu64 " at offset %zu has %zu bytes (1 to %d are allowed)",
                            g->path, i, start, t->name.size, NAME_MAX_BYTES);
-        if (read_tensor_body(c, t, e)) return err_context(e, "tensor %s", gguf_printable(t->name).text);
+        if (read_tensor_body(c, t, e)) return err_context(e, "tensor %s", text_printable(t->name).text);
     }
     size_t twin[2] = {0, 0};
     int r = name_map_build(&g->by_name, g->tensors, sizeof *g->tensors, g->n_tensors, false, twin);
     if (r > 0)
         return err_set(e, "%s: the tensor %s is there twice (numbers %zu and %zu)", g->path,
-                       gguf_printable(g->tensors[twin[1]].name).text, twin[0], twin[1]);
+                       text_printable(g->tensors[twin[1]].name).text, twin[0], twin[1]);
     return r ? out_of_memory(g, e) : 0;
 }
 
 /* Bytes that certainly belong to the tensor: of an unknown type, one. */
-static uint64_t least_bytes(const GgufTensor *t) { return t->bytes ? t->bytes : 1; }
+static uint64_t least_bytes(const FileTensor *t) { return t->bytes ? t->bytes : 1; }
 
 static int by_offset(const void *a, const void *b) {
-    const GgufTensor *const *x = a, *const *y = b;
+    const FileTensor *const *x = a, *const *y = b;
     if ((*x)->offset != (*y)->offset) return (*x)->offset < (*y)->offset ? -1 : 1;
     return *x < *y ? -1 : *x > *y;
 }
 
-static int check_overlap(const Gguf *g, Err *e) {
-    const GgufTensor **order = calloc(g->n_tensors, sizeof(GgufTensor *));
+static int check_overlap(const ModelFile *g, Err *e) {
+    const FileTensor **order = calloc(g->n_tensors, sizeof(FileTensor *));
     if (!order) return out_of_memory(g, e);
     for (size_t i = 0; i < g->n_tensors; i++) order[i] = &g->tensors[i];
     qsort(order, g->n_tensors, sizeof *order, by_offset);
@@ -219,41 +219,41 @@ static int check_overlap(const Gguf *g, Err *e) {
         if (order[i]->offset - order[i - 1]->offset < least_bytes(order[i - 1]))
             failed =
                 err_set(e, "%s: the tensors %s and %s overlap at offset %" PRIu64, g->path,
-                        gguf_printable(order[i - 1]->name).text, gguf_printable(order[i]->name).text, order[i]->offset);
+                        text_printable(order[i - 1]->name).text, text_printable(order[i]->name).text, order[i]->offset);
     free(order);
     return failed;
 }
 
 /* Offsets in the file count from the data section, which begins at `data`; here they become offsets in the file. */
-static int place_tensors(Gguf *g, uint64_t data, Err *e) {
+static int place_tensors(ModelFile *g, uint64_t data, Err *e) {
     if (g->n_tensors == 0) return 0;
     for (size_t i = 0; i < g->n_tensors; i++) {
-        GgufTensor *t = &g->tensors[i];
+        FileTensor *t = &g->tensors[i];
         if (t->offset % g->alignment)
             return err_set(e, "%s: the tensor %s has offset %" PRIu64 ", no multiple of the alignment %" PRIu64,
-                           g->path, gguf_printable(t->name).text, t->offset, g->alignment);
+                           g->path, text_printable(t->name).text, t->offset, g->alignment);
         uint64_t end;
         if (__builtin_add_overflow(t->offset, data, &t->offset) ||
             __builtin_add_overflow(t->offset, least_bytes(t), &end) || end > g->file_bytes)
             return err_set(e,
                            "%s: the tensor %s (%" PRIu64 " bytes at offset %" PRIu64 ") does not end within the file's "
                            "%" PRIu64 " bytes; is the download complete?",
-                           g->path, gguf_printable(t->name).text, t->bytes, t->offset, g->file_bytes);
+                           g->path, text_printable(t->name).text, t->bytes, t->offset, g->file_bytes);
     }
     return check_overlap(g, e);
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static int read_alignment(Gguf *g, Err *e) {
+static int read_alignment(ModelFile *g, Err *e) {
     int64_t a = DEFAULT_ALIGNMENT;
-    if (gguf_get_i64(g, "general.alignment", false, 1, INT64_C(1) << 31, &a, e)) return -1;
+    if (meta_get_i64(g, "general.alignment", false, 1, INT64_C(1) << 31, &a, e)) return -1;
     if (a & (a - 1)) return err_set(e, "%s: general.alignment is %" PRId64 ", no power of two", g->path, a);
     g->alignment = (uint64_t)a;
     return 0;
 }
 
-static int read_head(Gguf *g, Cursor *c, uint64_t *n_tensors, uint64_t *n_values, Err *e) {
+static int read_head(ModelFile *g, Cursor *c, uint64_t *n_tensors, uint64_t *n_values, Err *e) {
     const uint8_t *magic;
     if (cursor_bytes(c, 4, &magic, e)) return -1;
     if (memcmp(magic, "GGUF", 4)) return err_set(e, "%s: not a GGUF file (it does not begin with \"GGUF\")", g->path);
@@ -276,7 +276,7 @@ static int read_head(Gguf *g, Cursor *c, uint64_t *n_tensors, uint64_t *n_values
 }
 
 /* Reads the header from the cursor; *header is its size. */
-static int read_all(Gguf *g, Cursor *c, size_t *header, Err *e) {
+static int read_all(ModelFile *g, Cursor *c, size_t *header, Err *e) {
     uint64_t n_tensors, n_values;
     if (read_head(g, c, &n_tensors, &n_values, e) || read_values(g, c, n_values, e) || read_alignment(g, e) ||
         read_tensors(g, c, n_tensors, e))
@@ -286,44 +286,17 @@ static int read_all(Gguf *g, Cursor *c, size_t *header, Err *e) {
     return place_tensors(g, data, e);
 }
 
-static Gguf *new_gguf(const char *path, uint64_t file_bytes, Err *e) {
-    Gguf *g = calloc(1, sizeof *g);
-    if (g) g->path = strdup(path);
-    if (!g || !g->path) {
-        free(g);
-        err_set(e, "%s: out of memory", path);
-        return NULL;
-    }
-    g->file_bytes = file_bytes;
-    g->fd = -1;
-    return g;
-}
-
-void gguf_close(Gguf *g) {
-    if (!g) return;
-    for (size_t i = 0; i < g->n_values; i++)
-        if (g->values[i].type == GGUF_ARRAY) free((void *)g->values[i].v.a.strings);
-    free(g->values);
-    free(g->tensors);
-    name_map_free(&g->by_key);
-    name_map_free(&g->by_name);
-    if (g->map) munmap(g->map, g->map_bytes);
-    if (g->fd >= 0) close(g->fd);
-    free(g->path);
-    free(g);
-}
-
-int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const char *name, Gguf **out, Err *e) {
+int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const char *name, ModelFile **out, Err *e) {
     *out = NULL;
     if (file_bytes < size) return err_set(e, "%s: %zu bytes given of a file of %" PRIu64, name, size, file_bytes);
-    Gguf *g = new_gguf(name, file_bytes, e);
+    ModelFile *g = model_file_new(name, file_bytes, e);
     if (!g) return -1;
     g->memory = data;
     g->memory_bytes = size;
     Cursor c = {.base = data, .size = size, .name = g->path};
     size_t header;
     if (read_all(g, &c, &header, e)) {
-        gguf_close(g);
+        model_file_close(g);
         return -1;
     }
     *out = g;
@@ -345,20 +318,30 @@ static int open_regular(const char *path, int *fd, uint64_t *bytes, Err *e) {
     return failed;
 }
 
-/* Gives back the pages after the header: what remains mapped is what is pointed to. */
-static void keep_header(Gguf *g, size_t header) {
+/* Gives back the pages after the header, and puts memory of our own in place of the header's: a file that is cut short
+ * while we run must not take what is pointed to away (SIGBUS). */
+static int keep_header(ModelFile *g, size_t header, Err *e) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = round_up(header, page);
-    if (keep >= g->map_bytes) return;
-    munmap((char *)g->map + keep, g->map_bytes - keep);
-    g->map_bytes = keep;
+    if (keep < g->map_bytes) {
+        munmap((char *)g->map + keep, g->map_bytes - keep);
+        g->map_bytes = keep;
+    }
+    void *own = mmap(NULL, keep, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return out_of_memory(g, e);
+    memcpy(own, g->map, header);
+    if (mremap(own, keep, keep, MREMAP_MAYMOVE | MREMAP_FIXED, g->map) == MAP_FAILED) {
+        munmap(own, keep);
+        return out_of_memory(g, e);
+    }
+    return 0;
 }
 
-int gguf_open(const char *path, Gguf **out, Err *e) {
+int gguf_open(const char *path, ModelFile **out, Err *e) {
     *out = NULL;
     int fd;
     uint64_t bytes = 0;
     if (open_regular(path, &fd, &bytes, e)) return -1;
-    Gguf *g = new_gguf(path, bytes, e);
+    ModelFile *g = model_file_new(path, bytes, e);
     if (!g) {
         close(fd);
         return -1;
@@ -372,37 +355,12 @@ int gguf_open(const char *path, Gguf **out, Err *e) {
         Cursor c = {.base = map, .size = (size_t)bytes, .name = g->path};
         size_t header = 0;
         failed = read_all(g, &c, &header, e);
-        if (!failed) keep_header(g, header);
+        if (!failed) failed = keep_header(g, header, e);
     }
     if (failed) {
-        gguf_close(g);
+        model_file_close(g);
         return -1;
     }
     *out = g;
-    return 0;
-}
-
-int gguf_read(const Gguf *g, const GgufTensor *t, uint64_t at, size_t n, void *to, Err *e) {
-    GgufPrintable name = gguf_printable(t->name);
-    if (at > t->bytes || n > t->bytes - at)
-        return err_set(e, "%s: bytes %" PRIu64 " and %zu more of tensor %s, which has %" PRIu64, g->path, at, n,
-                       name.text, t->bytes);
-    uint64_t from = t->offset + at;
-    if (g->memory) {
-        if (from > g->memory_bytes || n > g->memory_bytes - from)
-            return err_set(e, "%s: tensor %s is not in memory", g->path, name.text);
-        if (n) memcpy(to, g->memory + from, n);
-        return 0;
-    }
-    for (uint8_t *p = to; n > 0;) {
-        ssize_t got = pread(g->fd, p, n, (off_t)from);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, g->path, name.text, from);
-        if (got == 0)
-            return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", g->path, from, name.text);
-        p += got;
-        from += (uint64_t)got;
-        n -= (size_t)got;
-    }
     return 0;
 }

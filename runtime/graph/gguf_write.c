@@ -12,12 +12,12 @@
 
 #include "base/size.h"
 #include "base/strbuf.h"
-#include "graph/gguf_internal.h"
+#include "graph/model_file_internal.h"
 
 enum { VERSION = 3, DEFAULT_ALIGNMENT = 32, NAMES_TRIED = 100 };
 
 typedef struct OutTensor {
-    GgufString name; /* first, for name_map_build */
+    Text name; /* first, for name_map_build */
     QType type;
     int n_dims;
     uint64_t dims[4];
@@ -29,7 +29,7 @@ struct GgufOut {
     char *path, *temporary; /* owned */
     int fd;
     bool finished;
-    GgufValue *values; /* owned; what they point to is not */
+    MetaValue *values; /* owned; what they point to is not */
     OutTensor *tensors;
     size_t n_values, n_tensors, room_values, room_tensors;
     uint64_t alignment, data, bytes; /* `data`: where the data section begins; `bytes`: of the file */
@@ -99,39 +99,39 @@ static int grow(void **array, size_t n, size_t *room, size_t element) {
     return 0;
 }
 
-static int add_value(GgufOut *w, GgufValue v, Err *e) {
+static int add_value(GgufOut *w, MetaValue v, Err *e) {
     if (grow((void **)&w->values, w->n_values, &w->room_values, sizeof v)) return out_of_memory(w, e);
     w->values[w->n_values++] = v;
     return 0;
 }
 
-int gguf_out_copy(GgufOut *w, const Gguf *from, Err *e) {
-    for (size_t i = 0; i < gguf_n_values(from); i++)
-        if (add_value(w, *gguf_value_at(from, i), e)) return -1;
+int gguf_out_copy(GgufOut *w, const ModelFile *from, Err *e) {
+    for (size_t i = 0; i < meta_count(from); i++)
+        if (add_value(w, *meta_at(from, i), e)) return -1;
     return 0;
 }
 
-static GgufValue *find(const GgufOut *w, GgufString key) {
+static MetaValue *find(const GgufOut *w, Text key) {
     for (size_t i = 0; i < w->n_values; i++)
         if (w->values[i].key.size == key.size && !memcmp(w->values[i].key.data, key.data, key.size))
             return &w->values[i];
     return NULL;
 }
 
-int gguf_out_set(GgufOut *w, GgufValue v, Err *e) {
-    GgufValue *there = find(w, v.key);
+int gguf_out_set(GgufOut *w, MetaValue v, Err *e) {
+    MetaValue *there = find(w, v.key);
     if (!there) return add_value(w, v, e);
     *there = v;
     return 0;
 }
 
-static GgufString text_of(const char *s) { return (GgufString){s, strlen(s)}; }
-GgufValue gguf_u32(const char *key, uint32_t v) { return (GgufValue){.key = text_of(key), .type = GGUF_U32, .v.u = v}; }
-GgufValue gguf_text(const char *key, const char *v) {
-    return (GgufValue){.key = text_of(key), .type = GGUF_STRING, .v.s = text_of(v)};
+static Text text_of(const char *s) { return (Text){s, strlen(s)}; }
+MetaValue gguf_u32(const char *key, uint32_t v) { return (MetaValue){.key = text_of(key), .type = META_U32, .v.u = v}; }
+MetaValue gguf_text(const char *key, const char *v) {
+    return (MetaValue){.key = text_of(key), .type = META_STRING, .v.s = text_of(v)};
 }
 
-int gguf_out_add(GgufOut *w, GgufString name, QType type, int n_dims, const uint64_t *dims, Err *e) {
+int gguf_out_add(GgufOut *w, Text name, QType type, int n_dims, const uint64_t *dims, Err *e) {
     OutTensor t = {.name = name, .type = type, .n_dims = n_dims, .dims = {1, 1, 1, 1}};
     size_t n = 1;
     bool fits = n_dims >= 1 && n_dims <= 4 && dims[0] % (uint64_t)qtype_info(type)->block == 0;
@@ -141,7 +141,7 @@ int gguf_out_add(GgufOut *w, GgufString name, QType type, int n_dims, const uint
     }
     if (!fits || !qtype_bytes(type, n, &t.bytes))
         return err_set(e, "%s: tensor %s cannot have type %s with rows of %" PRIu64 " values", w->path,
-                       gguf_printable(name).text, qtype_info(type)->name, n_dims > 0 ? dims[0] : 0);
+                       text_printable(name).text, qtype_info(type)->name, n_dims > 0 ? dims[0] : 0);
     if (grow((void **)&w->tensors, w->n_tensors, &w->room_tensors, sizeof t)) return out_of_memory(w, e);
     w->tensors[w->n_tensors++] = t;
     return 0;
@@ -156,29 +156,29 @@ static void put(StrBuf *b, uint64_t v, size_t bytes) {
     strbuf_add(b, little, bytes);
 }
 
-static void put_string(StrBuf *b, GgufString s) {
+static void put_string(StrBuf *b, Text s) {
     put(b, s.size, 8);
     strbuf_add(b, s.data, s.size);
 }
 
-static void put_float(StrBuf *b, GgufType type, double v) {
+static void put_float(StrBuf *b, MetaType type, double v) {
     float narrow = (float)v;
-    if (type == GGUF_F32) strbuf_add(b, (const char *)&narrow, sizeof narrow);
+    if (type == META_F32) strbuf_add(b, (const char *)&narrow, sizeof narrow);
     else strbuf_add(b, (const char *)&v, sizeof v);
 }
 
-static void put_value(StrBuf *b, const GgufValue *v) {
+static void put_value(StrBuf *b, const MetaValue *v) {
     put_string(b, v->key);
     put(b, v->type, 4);
-    if (v->type == GGUF_STRING) put_string(b, v->v.s);
-    else if (v->type == GGUF_F32 || v->type == GGUF_F64) put_float(b, v->type, v->v.f);
-    else if (v->type != GGUF_ARRAY) put(b, v->v.u, gguf_type_bytes(v->type));
-    if (v->type != GGUF_ARRAY) return;
+    if (v->type == META_STRING) put_string(b, v->v.s);
+    else if (v->type == META_F32 || v->type == META_F64) put_float(b, v->type, v->v.f);
+    else if (v->type != META_ARRAY) put(b, v->v.u, meta_type_bytes(v->type));
+    if (v->type != META_ARRAY) return;
     put(b, v->v.a.type, 4);
     put(b, v->v.a.n, 8);
-    if (v->v.a.type == GGUF_STRING)
+    if (v->v.a.type == META_STRING)
         for (uint64_t i = 0; i < v->v.a.n; i++) put_string(b, v->v.a.strings[i]);
-    else strbuf_add(b, (const char *)v->v.a.data, (size_t)v->v.a.n * gguf_type_bytes(v->v.a.type));
+    else strbuf_add(b, (const char *)v->v.a.data, (size_t)v->v.a.n * meta_type_bytes(v->v.a.type));
 }
 
 static void put_header(const GgufOut *w, StrBuf *b) {
@@ -201,21 +201,21 @@ static int check_names(const GgufOut *w, Err *e) {
     NameMap map = {0};
     size_t twin[2] = {0, 0};
     int r = name_map_build(&map, w->values, sizeof *w->values, w->n_values, false, twin);
-    if (r > 0) return err_set(e, "%s: the key %s twice", w->path, gguf_printable(w->values[twin[0]].key).text);
+    if (r > 0) return err_set(e, "%s: the key %s twice", w->path, text_printable(w->values[twin[0]].key).text);
     if (!r) {
         name_map_free(&map);
         r = name_map_build(&map, w->tensors, sizeof *w->tensors, w->n_tensors, false, twin);
     }
-    if (r > 0) return err_set(e, "%s: the tensor %s twice", w->path, gguf_printable(w->tensors[twin[0]].name).text);
+    if (r > 0) return err_set(e, "%s: the tensor %s twice", w->path, text_printable(w->tensors[twin[0]].name).text);
     name_map_free(&map);
     return r ? out_of_memory(w, e) : 0;
 }
 
 /* Offsets within the data section; its size goes to *bytes. */
 static int place_tensors(GgufOut *w, uint64_t *bytes, Err *e) {
-    const GgufValue *v = find(w, text_of("general.alignment"));
+    const MetaValue *v = find(w, text_of("general.alignment"));
     w->alignment = v ? v->v.u : DEFAULT_ALIGNMENT;
-    if ((v && !gguf_type_is_whole(v->type)) || w->alignment < 1 || w->alignment > 1u << 31 ||
+    if ((v && !meta_type_is_whole(v->type)) || w->alignment < 1 || w->alignment > 1u << 31 ||
         (w->alignment & (w->alignment - 1)))
         return err_set(e, "%s: general.alignment is no power of two up to 2^31", w->path);
     uint64_t at = 0;
@@ -276,7 +276,7 @@ int gguf_out_write(GgufOut *w, size_t tensor, uint64_t at, const void *data, siz
     const OutTensor *t = &w->tensors[tensor];
     if (at > t->bytes || n > t->bytes - at)
         return err_set(e, "%s: %zu bytes at %" PRIu64 " of tensor %s, which has %zu", w->path, n, at,
-                       gguf_printable(t->name).text, t->bytes);
+                       text_printable(t->name).text, t->bytes);
     if (write_at(w, w->data + t->offset + at, data, n, e)) return -1;
     atomic_fetch_add(&w->written, n);
     return 0;

@@ -24,13 +24,13 @@ void gguf_out_free(GgufOut *w);
 
 /* Metadata. Keys, texts and arrays are not copied: they stay where they are until gguf_out_begin. Copying comes before
  * the first gguf_out_set, which replaces the value of the same key or adds one. */
-int gguf_out_copy(GgufOut *w, const Gguf *from, Err *e);
-int gguf_out_set(GgufOut *w, GgufValue v, Err *e);
-GgufValue gguf_u32(const char *key, uint32_t v);
-GgufValue gguf_text(const char *key, const char *v);
+int gguf_out_copy(GgufOut *w, const ModelFile *from, Err *e);
+int gguf_out_set(GgufOut *w, MetaValue v, Err *e);
+MetaValue gguf_u32(const char *key, uint32_t v);
+MetaValue gguf_text(const char *key, const char *v);
 
-/* A tensor; `dims` as in GgufTensor; rows are whole blocks. The name is not copied. */
-int gguf_out_add(GgufOut *w, GgufString name, QType type, int n_dims, const uint64_t *dims, Err *e);
+/* A tensor; `dims` as in FileTensor; rows are whole blocks. The name is not copied. */
+int gguf_out_add(GgufOut *w, Text name, QType type, int n_dims, const uint64_t *dims, Err *e);
 
 /* Lays the file out (general.alignment of the metadata, or 32), reserves room for all of it, so that a full disk is
  * found out now, and writes the header. */

@@ -53,6 +53,7 @@ ValueId graph_temp_like(Graph *g, ValueId v, const char *name) {
     Value t = g->value[v];
     t.kind = VALUE_TEMP;
     t.producer = -1;
+    t.tensor = -1;
     t.memory = NULL;
     snprintf(t.name, sizeof t.name, "%s", name);
     return add_value(g, &t);
@@ -72,22 +73,22 @@ Dim dim_outputs(void) { return (Dim){DIM_OUTPUTS, 0}; }
 int64_t value_columns(const Graph *g, ValueId v) { return g->value[v].dim[g->value[v].n_dims - 1].size; }
 
 ValueId graph_input(Graph *g, const char *name, QType t, int n_dims, const Dim *dims) {
-    Value v = {.kind = VALUE_INPUT, .type = t, .n_dims = n_dims, .producer = -1};
+    Value v = {.kind = VALUE_INPUT, .type = t, .n_dims = n_dims, .producer = -1, .tensor = -1};
     snprintf(v.name, sizeof v.name, "%s", name);
     memcpy(v.dim, dims, (size_t)n_dims * sizeof *dims);
     return add_value(g, &v);
 }
 
 ValueId graph_state(Graph *g, const char *name, int kv_heads, int head_dim) {
-    Value v = {.kind = VALUE_STATE, .type = QT_F16, .n_dims = 1, .producer = -1};
+    Value v = {.kind = VALUE_STATE, .type = QT_F16, .n_dims = 1, .producer = -1, .tensor = -1};
     v.dim[0] = dim_const((int64_t)kv_heads * head_dim);
     snprintf(v.name, sizeof v.name, "%s", name);
     return add_value(g, &v);
 }
 
-ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int64_t *dims, uint64_t offset,
+ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int64_t *dims, int32_t tensor,
                      const void *memory) {
-    Value v = {.kind = VALUE_WEIGHT, .type = t, .n_dims = n_dims, .producer = -1, .offset = offset, .memory = memory};
+    Value v = {.kind = VALUE_WEIGHT, .type = t, .n_dims = n_dims, .producer = -1, .tensor = tensor, .memory = memory};
     snprintf(v.name, sizeof v.name, "%s", name);
     for (int i = 0; i < n_dims; i++) v.dim[i] = dim_const(dims[i]);
     return add_value(g, &v);
@@ -101,6 +102,7 @@ static ValueId emit(Graph *g, Op op, const char *name, int n_in, const ValueId *
     snprintf(op.name, sizeof op.name, "%s", name);
     shape.kind = VALUE_TEMP;
     shape.producer = -1;
+    shape.tensor = -1;
     shape.memory = NULL;
     snprintf(shape.name, sizeof shape.name, "%s", name);
     ValueId out = add_value(g, &shape);

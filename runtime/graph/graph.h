@@ -41,7 +41,8 @@ typedef struct Value {
     int n_dims;
     Dim dim[GRAPH_DIMS];
     int32_t producer;   /* index of the operator that makes it, -1: none */
-    uint64_t offset;    /* weight in a file: byte offset of its data */
+    int32_t tensor;     /* weight in a model file: index of its tensor there; else -1 */
+    uint64_t offset;    /* bytes from the tensor's start: of a part of it */
     const void *memory; /* weight given in memory (not owned), else NULL */
 } Value;
 
@@ -161,8 +162,8 @@ int64_t value_columns(const Graph *g, ValueId v);
 
 ValueId graph_input(Graph *g, const char *name, QType t, int n_dims, const Dim *dims);
 ValueId graph_state(Graph *g, const char *name, int kv_heads, int head_dim); /* KV cache of one layer */
-/* A weight in a file at `offset`, or in memory when `memory` is given. dims are constants. */
-ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int64_t *dims, uint64_t offset,
+/* A weight that is a tensor of the model file (its index), or in memory (tensor -1). dims are constants. */
+ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int64_t *dims, int32_t tensor,
                      const void *memory);
 
 ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w);

@@ -1,14 +1,14 @@
 /* A hash map from strings to the indices of the array that holds them. Built once, then read-only; copies no string. */
 #pragma once
 
-#include "graph/gguf.h"
+#include "graph/model_file.h"
 
 typedef struct NameMapSlot {
     uint32_t hash, index; /* index + 1; 0: empty */
 } NameMapSlot;
 
 typedef struct NameMap {
-    const uint8_t *base; /* element i begins at base + i * stride, with its GgufString; not owned */
+    const uint8_t *base; /* element i begins at base + i * stride, with its Text; not owned */
     size_t stride, mask; /* slots - 1 */
     NameMapSlot *slots;  /* owned; NULL: empty map */
 } NameMap;
@@ -29,4 +29,4 @@ static inline uint64_t name_hash(uint64_t hash, const char *data, size_t size) {
 /* The index of the string, or -1. */
 int64_t name_map_find(const NameMap *m, const char *data, size_t size);
 /* The same for the concatenation a+b whose hash is known. */
-int64_t name_map_find_joined(const NameMap *m, uint64_t hash, GgufString a, GgufString b);
+int64_t name_map_find_joined(const NameMap *m, uint64_t hash, Text a, Text b);

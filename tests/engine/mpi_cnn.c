@@ -68,10 +68,10 @@ static void net_free(Net *n) {
 }
 
 static ValueId filter(Graph *g, const char *name, int64_t o, int64_t k, int64_t i, const float *w) {
-    return graph_weight(g, name, QT_F32, 4, (int64_t[]){o, k, k, i}, 0, w);
+    return graph_weight(g, name, QT_F32, 4, (int64_t[]){o, k, k, i}, -1, w);
 }
 static ValueId vector(Graph *g, const char *name, int64_t n, const float *b) {
-    return graph_weight(g, name, QT_F32, 1, &n, 0, b);
+    return graph_weight(g, name, QT_F32, 1, &n, -1, b);
 }
 
 static void net_graph(const Net *n, int64_t batch, Graph *g) {

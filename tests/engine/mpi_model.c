@@ -2,6 +2,7 @@
  * the same bits however the tokens are fed, on how many threads and with which instructions. Runtimes compare hashes
  * after every collective (check), so a replicated value that differs between ranks fails a step. */
 #include "engine/sheaf.h"
+#include "graph/gguf.h"
 #include "plain_llama.h"
 #include "sessions.h"
 
@@ -167,18 +168,18 @@ static void test_embedding_is_exact(void) {
     char path[64];
     shared_model(path, &shapes[0]);
     if (rank() == 0) { /* the two matrices that write into the residual stream */
-        Gguf *g;
+        ModelFile *g;
         Err e;
         FILE *f = fopen(path, "r+b");
         CU_ASSERT_FATAL(f && !gguf_open(path, &g, &e));
         for (int i = 0; i < 2 * shapes[0].layers; i++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%d.%s.weight", i / 2, i % 2 ? "attn_output" : "ffn_down");
-            const GgufTensor *t = gguf_tensor(g, name);
+            const FileTensor *t = file_tensor(g, name);
             CU_ASSERT_FATAL(t && !fseek(f, (long)t->offset, SEEK_SET));
             for (uint64_t k = 0; k < t->bytes; k++) fputc(0, f);
         }
-        gguf_close(g);
+        model_file_close(g);
         CU_ASSERT(!fclose(f));
     }
     CU_ASSERT(!comm_barrier(job, NULL));

@@ -20,8 +20,8 @@ typedef struct PlainLlama {
 } PlainLlama;
 
 /* A tensor of the file as doubles, malloc'ed; NULL when it is not there. */
-static inline double *plain_tensor(const Gguf *g, FILE *f, const char *name) {
-    const GgufTensor *t = gguf_tensor(g, name);
+static inline double *plain_tensor(const ModelFile *g, FILE *f, const char *name) {
+    const FileTensor *t = file_tensor(g, name);
     if (!t) return NULL;
     size_t n = (size_t)(t->dims[0] * t->dims[1]);
     void *raw = malloc(t->bytes);
@@ -36,15 +36,15 @@ static inline double *plain_tensor(const Gguf *g, FILE *f, const char *name) {
     return out;
 }
 
-static inline int plain_number(const Gguf *g, const char *key) {
+static inline int plain_number(const ModelFile *g, const char *key) {
     int64_t v = 0;
     Err e;
-    if (gguf_get_i64(g, key, true, 0, INT32_MAX, &v, &e)) abort();
+    if (meta_get_i64(g, key, true, 0, INT32_MAX, &v, &e)) abort();
     return (int)v;
 }
 
 static inline PlainLlama plain_load(const char *path) {
-    Gguf *g;
+    ModelFile *g;
     Err e;
     FILE *f = fopen(path, "rb");
     if (!f || gguf_open(path, &g, &e)) abort();
@@ -53,10 +53,10 @@ static inline PlainLlama plain_load(const char *path) {
                     .heads = plain_number(g, "llama.attention.head_count"),
                     .kv_heads = plain_number(g, "llama.attention.head_count_kv"),
                     .ffn = plain_number(g, "llama.feed_forward_length")};
-    if (gguf_get_f64(g, "llama.rope.freq_base", true, &m.base, &e)) abort();
-    if (gguf_get_f64(g, "llama.attention.layer_norm_rms_epsilon", true, &m.eps, &e)) abort();
+    if (meta_get_f64(g, "llama.rope.freq_base", true, &m.base, &e)) abort();
+    if (meta_get_f64(g, "llama.attention.layer_norm_rms_epsilon", true, &m.eps, &e)) abort();
     m.head_dim = m.width / m.heads;
-    m.vocab = (int)gguf_tensor(g, "token_embd.weight")->dims[1];
+    m.vocab = (int)file_tensor(g, "token_embd.weight")->dims[1];
     m.embedding = plain_tensor(g, f, "token_embd.weight");
     m.norm = plain_tensor(g, f, "output_norm.weight");
     m.head = plain_tensor(g, f, "output.weight");
@@ -72,7 +72,7 @@ static inline PlainLlama plain_load(const char *path) {
             *to[i] = plain_tensor(g, f, name);
         }
     }
-    gguf_close(g);
+    model_file_close(g);
     fclose(f);
     return m;
 }

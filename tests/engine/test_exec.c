@@ -5,12 +5,14 @@
 #include "check.h"
 #include "engine/exec_internal.h"
 #include "graph/arch.h"
+#include "graph/gguf.h"
 #include "graph/passes.h"
 #include "tiny_variants.h"
 
 static Comm *comm; /* of 1 rank */
 static const Kernels *ref;
 static char model_path[] = "/tmp/sheaf_exec_XXXXXX";
+static ModelFile *model_file; /* the newest graph's */
 
 /* ---- a graph, planned, loaded and compiled for one rank ---------------------------------------------------------- */
 
@@ -23,12 +25,12 @@ typedef struct Machine {
 
 static const ExecOptions options = {.max_tokens = 100, .max_outputs = 40, .kv_blocks = 2, .top = 8};
 
-static bool machine_make(Machine *m, const Graph *g, int n_ranks, int rank, int n_threads, const char *path) {
+static bool machine_make(Machine *m, const Graph *g, int n_ranks, int rank, int n_threads, const ModelFile *file) {
     *m = (Machine){0};
     Err e = {""};
     bool ok = !plan_make(g, &(PlanOptions){.n_ranks = n_ranks}, &m->plan, &e) &&
               !pool_create(n_threads, NULL, &m->pool, &e) &&
-              !weights_load(m->plan, rank, path, m->pool, NULL, NULL, &m->weights, &e) &&
+              !weights_load(m->plan, rank, file, m->pool, NULL, NULL, &m->weights, &e) &&
               !exec_create(m->plan, rank, &m->weights, ref, m->pool, comm, &options, &m->exec, &e);
     CU_ASSERT(ok);
     if (!ok) printf("\n%s", e.msg);
@@ -42,14 +44,13 @@ static void machine_free(Machine *m) {
     plan_free(m->plan);
 }
 
-/* The file's graph before any pass. */
+/* The file's graph before any pass; model_file is the file until the next call. */
 static Graph file_graph(void) {
-    Gguf *file;
     Graph g;
     LmShape shape;
     Err e;
-    CU_ASSERT_FATAL(!gguf_open(model_path, &file, &e) && !arch_build(file, &g, &shape, &e));
-    gguf_close(file);
+    model_file_close(model_file);
+    CU_ASSERT_FATAL(!gguf_open(model_path, &model_file, &e) && !arch_build(model_file, &g, &shape, &e));
     return g;
 }
 
@@ -122,7 +123,7 @@ static void test_llama_fused(void) {
             CU_ASSERT(!passes_run(&fused, acts[a], &e));
             Machine one, two;
             float *x = calloc(OUTPUTS * 270, sizeof *x), *y = calloc(OUTPUTS * 270, sizeof *y);
-            if (machine_make(&one, &plain, 1, 0, 1, model_path) && machine_make(&two, &fused, 1, 0, 2, model_path)) {
+            if (machine_make(&one, &plain, 1, 0, 1, model_file) && machine_make(&two, &fused, 1, 0, 2, model_file)) {
                 CU_ASSERT_EQUAL(count_residuals(&one.plan->graph), 0);
                 CU_ASSERT_EQUAL(count_residuals(&two.plan->graph), 4);
                 CU_ASSERT(one.exec->n_steps > two.exec->n_steps + 2 * 6);
@@ -151,14 +152,14 @@ static Graph cnn_graph(void) {
     Graph g;
     graph_init(&g);
     ValueId x = graph_input(&g, "image", QT_F32, 4, (Dim[]){dim_const(2), dim_const(9), dim_const(8), dim_const(3)});
-    ValueId v1 = graph_weight(&g, "w1", QT_F32, 4, (int64_t[]){8, 3, 3, 3}, 0, w1);
-    ValueId v2 = graph_weight(&g, "w2", QT_F32, 4, (int64_t[]){8, 3, 3, 8}, 0, w2);
-    ValueId bias = graph_weight(&g, "b", QT_F32, 1, (int64_t[]){8}, 0, b);
+    ValueId v1 = graph_weight(&g, "w1", QT_F32, 4, (int64_t[]){8, 3, 3, 3}, -1, w1);
+    ValueId v2 = graph_weight(&g, "w2", QT_F32, 4, (int64_t[]){8, 3, 3, 8}, -1, w2);
+    ValueId bias = graph_weight(&g, "b", QT_F32, 1, (int64_t[]){8}, -1, b);
     x = graph_relu(&g, "r1", graph_conv(&g, "c1", x, v1, bias, 1, 1, 1));
     ValueId y = graph_relu(&g, "r2", graph_conv(&g, "c2", x, v2, bias, 1, 1, 1));
     x = graph_relu(&g, "r3", graph_add(&g, "a", y, x));
     x = graph_pool(&g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
-    g.output = graph_linear(&g, "fc", x, graph_weight(&g, "fc", QT_F32, 2, (int64_t[]){5, 8}, 0, fc), -1);
+    g.output = graph_linear(&g, "fc", x, graph_weight(&g, "fc", QT_F32, 2, (int64_t[]){5, 8}, -1, fc), -1);
     return g;
 }
 
@@ -260,13 +261,13 @@ static void check_buffers(const Exec *x, const char *what) {
     free(root);
 }
 
-static void check_all_ranks(const Graph *g, const char *path, const char *what) {
+static void check_all_ranks(const Graph *g, const ModelFile *file, const char *what) {
     for (int n = 1; n <= 5; n++)
         for (int rank = 0; rank < n; rank++) {
             Machine m;
             char text[64];
             snprintf(text, sizeof text, "%s, rank %d of %d", what, rank, n);
-            if (machine_make(&m, g, n, rank, 1, path)) {
+            if (machine_make(&m, g, n, rank, 1, file)) {
                 check_buffers(m.exec, text);
                 uint64_t bytes = 0;
                 Err e;
@@ -293,10 +294,10 @@ static void test_buffers(void) {
     Err e = {""};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         Graph g = llama_graph(&models[i]);
-        check_all_ranks(&g, model_path,
+        check_all_ranks(&g, model_file,
                         "as built"); /* fp32 activations with quantised weights: never run, but laid out */
         CU_ASSERT(!passes_run(&g, QT_A16, &e));
-        check_all_ranks(&g, model_path, "fused");
+        check_all_ranks(&g, model_file, "fused");
         graph_free(&g);
     }
     static const TinyVariant variants[] = {{.arch = "qwen2",
@@ -340,7 +341,7 @@ static void test_buffers(void) {
         CU_ASSERT_FATAL(variant_write(model_path, &variants[i]));
         Graph g = file_graph();
         CU_ASSERT(!passes_run(&g, QT_A16, &e));
-        check_all_ranks(&g, model_path, variants[i].arch);
+        check_all_ranks(&g, model_file, variants[i].arch);
         graph_free(&g);
     }
     Graph g = cnn_graph();
@@ -410,7 +411,7 @@ static void test_limits(void) {
     Graph g = llama_graph(&tiny);
     Machine m;
     Err e = {""};
-    if (machine_make(&m, &g, 1, 0, 1, model_path)) {
+    if (machine_make(&m, &g, 1, 0, 1, model_file)) {
         CU_ASSERT(exec_input(m.exec, "no such input") == NULL);
         CU_ASSERT_EQUAL(exec_run(m.exec, &(ExecStep){.n_tokens = 101}, &e), -1);
         CU_ASSERT(strstr(e.msg, "101 tokens") != NULL);
@@ -441,6 +442,7 @@ int main(void) {
                                         {"limits", test_limits},
                                         CU_TEST_INFO_NULL};
     int status = check_run("exec", tests);
+    model_file_close(model_file);
     unlink(model_path);
     comm_free(comm);
     return status;

@@ -115,10 +115,10 @@ static void test_minilm(void) {
 
 /* ---- SmolLM2's vocabulary in the other format -------------------------------------------------------------------- */
 
-static void add_list(StrBuf *s, const Gguf *g, const char *key, bool map) {
-    const GgufValue *a = NULL;
+static void add_list(StrBuf *s, const ModelFile *g, const char *key, bool map) {
+    const MetaValue *a = NULL;
     Err e;
-    CU_ASSERT_EQUAL_FATAL(gguf_get_array(g, key, true, GGUF_STRING, &a, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(meta_get_array(g, key, true, META_STRING, &a, &e), 0);
     for (uint64_t i = 0; i < a->v.a.n; i++) {
         strbuf_puts(s, i ? "," : "");
         strbuf_json(s, a->v.a.strings[i].data, a->v.a.strings[i].size);
@@ -127,7 +127,7 @@ static void add_list(StrBuf *s, const Gguf *g, const char *key, bool map) {
 }
 
 /* Its tokenizer.json, but for the special tokens: single digits, GPT-2's pattern, byte letters. */
-static char *smollm_json(const Gguf *g) {
+static char *smollm_json(const ModelFile *g) {
     StrBuf s = {0};
     Err e;
     char *text;
@@ -178,7 +178,7 @@ static void check_normalizer(const cJSON *object, const cJSON *cases) {
     CU_ASSERT_EQUAL_FATAL(hf_normalizer_create(object, &n, &e), 0);
     for (const cJSON *c = cases->child; c; c = c->next) {
         const char *text = c->child->valuestring, *want = c->child->next->valuestring;
-        GgufString have;
+        Text have;
         CU_ASSERT_EQUAL_FATAL(hf_normalize(n, text, strlen(text), &have, &e), 0);
         if (have.size == strlen(want) && !memcmp(have.data, want, have.size)) continue;
         char *which = cJSON_PrintUnformatted(object);

@@ -4,11 +4,12 @@
 #include "check.h"
 #include "engine/charsmap.h"
 #include "engine/tokenizer.h"
+#include "graph/gguf.h"
 #include "small_vocab.h"
 
 typedef struct Loaded {
     uint8_t *bytes;
-    Gguf *g;
+    ModelFile *g;
     Tokenizer *t;
     Err e;
 } Loaded;
@@ -22,7 +23,7 @@ static int load(const SmallVocab *v, Loaded *l) {
 
 static void unload(Loaded *l) {
     tokenizer_free(l->t);
-    gguf_close(l->g);
+    model_file_close(l->g);
     free(l->bytes);
 }
 
@@ -217,7 +218,7 @@ static void test_charsmap(void) {
     memcpy(table + 4 + sizeof units, "xy", 3);
     Charsmap m;
     Err e;
-    GgufString as;
+    Text as;
     CU_ASSERT_EQUAL_FATAL(charsmap_init(&m, table, sizeof table, &e), 0);
     CU_ASSERT(charsmap_longest(&m, "ab", 2, &as) == 1 && as.size == 2 && !memcmp(as.data, "xy", 2));
     CU_ASSERT(charsmap_longest(&m, "ba", 2, &as) == 0 && charsmap_longest(&m, "", 0, &as) == 0);
@@ -242,7 +243,7 @@ static void test_charsmap(void) {
 
 /* Loads or is refused by name; what loads encodes, with ids that exist. */
 static bool survives(const uint8_t *bytes, size_t size) {
-    Gguf *g;
+    ModelFile *g;
     Tokenizer *t;
     Err e = {""};
     if (gguf_from_memory(bytes, size, size, "vocab.gguf", &g, &e)) return false;
@@ -261,7 +262,7 @@ static bool survives(const uint8_t *bytes, size_t size) {
     } else {
         CU_ASSERT(strstr(e.msg, "vocab.gguf") && !strchr(e.msg, '\n'));
     }
-    gguf_close(g);
+    model_file_close(g);
     return loads;
 }
 

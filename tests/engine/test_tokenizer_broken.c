@@ -2,6 +2,7 @@
 #include "check.h"
 #include "engine/tokenizer.h"
 #include "gguf_writer.h"
+#include "graph/gguf.h"
 #include "tiny_model.h"
 
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
@@ -55,7 +56,7 @@ static uint8_t *build(const Vocab *v, size_t *size) {
 
 typedef struct Loaded {
     uint8_t *bytes;
-    Gguf *g;
+    ModelFile *g;
     Tokenizer *t;
     Err e;
 } Loaded;
@@ -75,7 +76,7 @@ static int load(const Vocab *v, Loaded *l) {
 
 static void unload(Loaded *l) {
     tokenizer_free(l->t);
-    gguf_close(l->g);
+    model_file_close(l->g);
     free(l->bytes);
 }
 
@@ -281,7 +282,7 @@ static void test_accepted(void) {
 
 /* Loads or is refused by name; what loads encodes, with ids that exist. Returns whether it loads. */
 static bool try_vocabulary(const uint8_t *bytes, size_t size) {
-    Gguf *g;
+    ModelFile *g;
     Tokenizer *t;
     Err e = {""};
     if (gguf_from_memory(bytes, size, size, "vocab.gguf", &g, &e)) return false;
@@ -300,7 +301,7 @@ static bool try_vocabulary(const uint8_t *bytes, size_t size) {
     } else {
         CU_ASSERT(strstr(e.msg, "vocab.gguf") && !strchr(e.msg, '\n'));
     }
-    gguf_close(g);
+    model_file_close(g);
     return loads;
 }
 

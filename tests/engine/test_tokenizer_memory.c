@@ -1,6 +1,7 @@
 /* Running out of memory: loading a vocabulary and encoding a text with the first, second, third, ... allocation
  * failing. Each must end with an error and give back all that it had. */
 #include "check.h"
+#include "graph/gguf.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -63,7 +64,7 @@ typedef struct Source {
 
 /* All that a text goes through; the text has a special token and a long word. */
 static int run(const Source *s, const char *text, Err *e) {
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Tokenizer *t = NULL;
     int32_t *ids = NULL;
     size_t n = 0;
@@ -73,7 +74,7 @@ static int run(const Source *s, const char *text, Err *e) {
     failed = failed || tokenizer_encode(t, text, strlen(text), true, true, &ids, &n, e);
     free(ids);
     tokenizer_free(t);
-    gguf_close(g);
+    model_file_close(g);
     return failed;
 }
 

@@ -176,7 +176,7 @@ static void test_special(void) {
     Special s = {0};
     Err e;
     for (int i = 0; i < TOKENS; i++)
-        CU_ASSERT_EQUAL(special_add(&s, (GgufString){tokens[i], strlen(tokens[i])}, i, i % 2 == 0, &e), 0);
+        CU_ASSERT_EQUAL(special_add(&s, (Text){tokens[i], strlen(tokens[i])}, i, i % 2 == 0, &e), 0);
     for (int round = 0; round < 3000; round++) {
         char text[LENGTH + 1] = "";
         int n = (int)random_below(LENGTH + 1), plain[LENGTH], owner[LENGTH];
@@ -209,7 +209,7 @@ static void pieces(const char *name, const char *text, const char *want) {
     const size_t *ends;
     size_t n, begin = 0, at = 0;
     char got[256];
-    CU_ASSERT_EQUAL_FATAL(pretokenizer_create((GgufString){name, strlen(name)}, &p, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(pretokenizer_create((Text){name, strlen(name)}, &p, &e), 0);
     CU_ASSERT_EQUAL_FATAL(pretokenizer_split(p, text, strlen(text), &ends, &n, &e), 0);
     for (size_t i = 0; i < n; begin = ends[i++]) {
         if (i) got[at++] = '|';
@@ -276,7 +276,7 @@ static void one_piece(const char *name, char c, size_t n) {
     char *text = malloc(n);
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     memset(text, c, n);
-    CU_ASSERT_EQUAL_FATAL(pretokenizer_create((GgufString){name, strlen(name)}, &p, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(pretokenizer_create((Text){name, strlen(name)}, &p, &e), 0);
     CU_ASSERT_EQUAL_FATAL(pretokenizer_split(p, text, n, &ends, &n_ends, &e), 0);
     CU_ASSERT(n_ends == 1 && ends[0] == n);
     pretokenizer_free(p);
@@ -294,12 +294,12 @@ static void test_long_runs(void) {
 static void test_unknown(void) {
     Pretokenizer *p;
     Err e = {""};
-    CU_ASSERT_EQUAL(pretokenizer_create((GgufString){"kimi-k2", 7}, &p, &e), -1);
+    CU_ASSERT_EQUAL(pretokenizer_create((Text){"kimi-k2", 7}, &p, &e), -1);
     CU_ASSERT(!p && strstr(e.msg, "kimi-k2") && strstr(e.msg, "smollm"));
-    CU_ASSERT_EQUAL(pretokenizer_create((GgufString){"smollm2", 7}, &p, &e), -1);
-    CU_ASSERT_EQUAL(pretokenizer_create((GgufString){"a\nb", 3}, &p, &e), -1);
+    CU_ASSERT_EQUAL(pretokenizer_create((Text){"smollm2", 7}, &p, &e), -1);
+    CU_ASSERT_EQUAL(pretokenizer_create((Text){"a\nb", 3}, &p, &e), -1);
     CU_ASSERT(!strchr(e.msg, '\n'));
-    CU_ASSERT_EQUAL(pretokenizer_create((GgufString){NULL, 0}, &p, &e), -1);
+    CU_ASSERT_EQUAL(pretokenizer_create((Text){NULL, 0}, &p, &e), -1);
 }
 
 int main(void) {

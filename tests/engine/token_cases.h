@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "engine/tokenizer.h"
+#include "graph/gguf.h"
 
 static const char SEPARATOR[] = "\n__ggml_vocab_test__\n";
 
@@ -32,7 +33,7 @@ static inline char *read_from(const char *var, const char *name, size_t *size) {
 }
 
 typedef struct Loaded {
-    Gguf *g; /* NULL: from a tokenizer.json */
+    ModelFile *g; /* NULL: from a tokenizer.json */
     Tokenizer *t;
 } Loaded;
 
@@ -56,7 +57,7 @@ static inline bool load(const char *var, const char *name, Loaded *l) {
 
 static inline void unload(Loaded *l) {
     tokenizer_free(l->t);
-    if (l->g) gguf_close(l->g);
+    if (l->g) model_file_close(l->g);
 }
 
 /* " 12 345\n" at *p against ids; moves *p to the next line. */

@@ -12,36 +12,36 @@ static uint64_t sum_bytes(const void *p, size_t n) {
     return sum;
 }
 
-static uint64_t read_array(const GgufValue *v) {
+static uint64_t read_array(const MetaValue *v) {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < v->v.a.n; i++) {
-        if (v->v.a.type == GGUF_STRING) sum += sum_bytes(v->v.a.strings[i].data, v->v.a.strings[i].size);
-        else if (v->v.a.type == GGUF_F32 || v->v.a.type == GGUF_F64) sum += gguf_array_f64(v, i) > 0;
-        else sum += (uint64_t)gguf_array_i64(v, i);
+        if (v->v.a.type == META_STRING) sum += sum_bytes(v->v.a.strings[i].data, v->v.a.strings[i].size);
+        else if (v->v.a.type == META_F32 || v->v.a.type == META_F64) sum += meta_array_f64(v, i) > 0;
+        else sum += (uint64_t)meta_array_i64(v, i);
     }
     return sum;
 }
 
-static uint64_t read_through(const Gguf *g) {
+static uint64_t read_through(const ModelFile *g) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < gguf_n_values(g); i++) {
-        const GgufValue *v = gguf_value_at(g, i);
+    for (size_t i = 0; i < meta_count(g); i++) {
+        const MetaValue *v = meta_at(g, i);
         sum += sum_bytes(v->key.data, v->key.size);
-        if (v->type == GGUF_STRING) sum += sum_bytes(v->v.s.data, v->v.s.size);
-        if (v->type == GGUF_ARRAY) sum += read_array(v);
+        if (v->type == META_STRING) sum += sum_bytes(v->v.s.data, v->v.s.size);
+        if (v->type == META_ARRAY) sum += read_array(v);
     }
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const GgufTensor *t = gguf_tensor_at(g, i);
-        if (t->offset >= gguf_file_bytes(g) || t->bytes > gguf_file_bytes(g) - t->offset) abort();
+    for (size_t i = 0; i < file_n_tensors(g); i++) {
+        const FileTensor *t = file_tensor_at(g, i);
+        if (t->offset >= model_file_bytes(g) || t->bytes > model_file_bytes(g) - t->offset) abort();
         char name[65] = "";
         memcpy(name, t->name.data, t->name.size);
-        if (strlen(name) == t->name.size && gguf_tensor(g, name) != t) abort();
+        if (strlen(name) == t->name.size && file_tensor(g, name) != t) abort();
     }
     return sum;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Err e = {""};
     if (gguf_from_memory(data, size, size, "fuzz.gguf", &g, &e)) {
         if (g || !e.msg[0] || strchr(e.msg, '\n') || !strstr(e.msg, "fuzz.gguf")) abort();
@@ -52,13 +52,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t i = 0;
     double f = 0;
     bool b = false;
-    GgufString s = {0};
-    const GgufValue *a = NULL;
-    (void)gguf_get_i64(g, "general.alignment", true, 0, 1 << 20, &i, &e);
-    (void)gguf_get_f64(g, "f", true, &f, &e);
-    (void)gguf_get_bool(g, "b", true, &b, &e);
-    (void)gguf_get_string(g, "general.architecture", true, &s, &e);
-    (void)gguf_get_array(g, "a", true, GGUF_I32, &a, &e);
-    gguf_close(g);
+    Text s = {0};
+    const MetaValue *a = NULL;
+    (void)meta_get_i64(g, "general.alignment", true, 0, 1 << 20, &i, &e);
+    (void)meta_get_f64(g, "f", true, &f, &e);
+    (void)meta_get_bool(g, "b", true, &b, &e);
+    (void)meta_get_string(g, "general.architecture", true, &s, &e);
+    (void)meta_get_array(g, "a", true, META_I32, &a, &e);
+    model_file_close(g);
     return 0;
 }

@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "engine/tokenizer.h"
+#include "graph/gguf.h"
 #include "tiny_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static Tokenizer *sound(void) {
     static Tokenizer *t;
-    static Gguf *g; /* lives as long as the process, as does its memory */
+    static ModelFile *g; /* lives as long as the process, as does its memory */
     static uint8_t *bytes;
     if (t) return t;
     GgufWriter w;
@@ -59,7 +60,7 @@ static void fuzz_text(const char *text, size_t bytes, bool special) {
 }
 
 static void fuzz_vocabulary(const uint8_t *data, size_t size, bool special) {
-    Gguf *g;
+    ModelFile *g;
     Tokenizer *t;
     Err e = {""};
     size_t text = size ? data[0] : 0, n;
@@ -77,7 +78,7 @@ static void fuzz_vocabulary(const uint8_t *data, size_t size, bool special) {
         }
         tokenizer_free(t);
     }
-    gguf_close(g);
+    model_file_close(g);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,6 +1,7 @@
 /* The builders: what a file says becomes a graph, and what is wrong with a file becomes one line that names it. */
 #include "check.h"
 #include "graph/arch.h"
+#include "graph/gguf.h"
 #include "tiny_variants.h"
 
 static const TinyModel tiny = {.layers = 2,
@@ -15,7 +16,7 @@ static const TinyModel tiny = {.layers = 2,
 
 typedef struct Built {
     uint8_t *bytes;
-    Gguf *file;
+    ModelFile *file;
     Graph graph;
     LmShape shape;
     Err e;
@@ -36,7 +37,7 @@ static Built build(GgufWriter *w, void (*edit)(uint8_t *bytes, size_t size, cons
 
 static void built_free(Built *b) {
     graph_free(&b->graph);
-    gguf_close(b->file);
+    model_file_close(b->file);
     free(b->bytes);
 }
 
@@ -95,13 +96,14 @@ static void test_llama(void) {
     for (ValueId v = 0; v < g->n_values; v++) {
         const Value *x = &g->value[v];
         if (x->kind != VALUE_WEIGHT) continue;
-        const GgufTensor *t = gguf_tensor(b.file, x->name);
+        const FileTensor *t = file_tensor(b.file, x->name);
         CU_ASSERT_FATAL(t != NULL);
-        CU_ASSERT(x->offset == t->offset && (int)x->type == t->type && x->memory == NULL);
+        CU_ASSERT(file_tensor_at(b.file, (size_t)x->tensor) == t && x->offset == 0 && (int)x->type == t->type &&
+                  x->memory == NULL);
         CU_ASSERT(x->dim[x->n_dims - 1].size == (int64_t)t->dims[0]);
         weights++;
     }
-    CU_ASSERT_EQUAL((size_t)weights, gguf_n_tensors(b.file));
+    CU_ASSERT_EQUAL((size_t)weights, file_n_tensors(b.file));
     built_free(&b);
 }
 
@@ -220,9 +222,9 @@ static void test_missing_tensor(void) {
         GgufWriter all = variant(&m);
         Built whole = build(&all, NULL, NULL);
         CU_ASSERT_EQUAL(whole.status, 0);
-        for (size_t i = 0; i < gguf_n_tensors(whole.file); i++) {
+        for (size_t i = 0; i < file_n_tensors(whole.file); i++) {
             char name[64];
-            GgufString s = gguf_tensor_at(whole.file, i)->name;
+            Text s = file_tensor_at(whole.file, i)->name;
             snprintf(name, sizeof name, "%.*s", (int)s.size, s.data);
             GgufWriter w = variant(&m);
             Built b = build(&w, spoil, name);

@@ -5,6 +5,7 @@
 
 #include "arch_files.h"
 #include "graph/arch.h"
+#include "graph/gguf.h"
 
 static const char *const models[] = {"llama3", "llama_linear", "llama_yarn", "mistral",   "qwen2", "qwen3", "gemma2",
                                      "gemma3", "gemma3_wide",  "phi3",       "phi3_part", "olmo2", "olmo3"};
@@ -12,7 +13,7 @@ enum { N_MODELS = sizeof models / sizeof *models };
 
 typedef struct Built {
     uint8_t *bytes;
-    Gguf *file;
+    ModelFile *file;
     Graph graph;
     Err e;
     int status; /* of arch_build */
@@ -35,7 +36,7 @@ static Built build(const char *model) {
 
 static void built_free(Built *b) {
     graph_free(&b->graph);
-    gguf_close(b->file);
+    model_file_close(b->file);
     free(b->bytes);
 }
 
@@ -83,9 +84,9 @@ static void test_missing_tensors(void) {
     for (int m = 0; m < N_MODELS; m++) {
         Built whole = build(models[m]);
         accepted(&whole);
-        for (size_t i = 0; i < gguf_n_tensors(whole.file); i++) {
+        for (size_t i = 0; i < file_n_tensors(whole.file); i++) {
             char name[64];
-            GgufString s = gguf_tensor_at(whole.file, i)->name;
+            Text s = file_tensor_at(whole.file, i)->name;
             snprintf(name, sizeof name, "%.*s", (int)s.size, s.data);
             bool optional =
                 strstr(name, ".bias") || !strcmp(name, "output.weight") || !strcmp(name, "rope_freqs.weight");
@@ -101,8 +102,8 @@ static void test_wrong_shapes(void) {
     for (int m = 0; m < N_MODELS; m++) {
         Built whole = build(models[m]);
         accepted(&whole);
-        for (size_t i = 0; i < gguf_n_tensors(whole.file); i++) {
-            const GgufTensor *t = gguf_tensor_at(whole.file, i);
+        for (size_t i = 0; i < file_n_tensors(whole.file); i++) {
+            const FileTensor *t = file_tensor_at(whole.file, i);
             char name[64];
             snprintf(name, sizeof name, "%.*s", (int)t->name.size, t->name.data);
             size_t size;
@@ -346,9 +347,10 @@ static void test_fused_tensors(void) {
         accepted(&b);
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
             const Value *w = &b.graph.value[op_named(&b.graph, parts[i].op)->in[1]];
-            const GgufTensor *t = gguf_tensor(b.file, parts[i].tensor);
+            const FileTensor *t = file_tensor(b.file, parts[i].tensor);
             CU_ASSERT(w->dim[0].size == parts[i].rows && w->dim[1].size == 96);
-            CU_ASSERT_EQUAL(w->offset, t->offset + (uint64_t)parts[i].row * types[k].row_bytes);
+            CU_ASSERT(file_tensor_at(b.file, (size_t)w->tensor) == t);
+            CU_ASSERT_EQUAL(w->offset, (uint64_t)parts[i].row * types[k].row_bytes);
         }
         built_free(&b);
     }

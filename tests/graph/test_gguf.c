@@ -10,7 +10,7 @@
 /* ggml_type ids, https://github.com/ggml-org/ggml/blob/master/include/ggml.h */
 enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, IQ1_S = 19 };
 
-static void expect_string(GgufString s, const char *want) {
+static void expect_string(Text s, const char *want) {
     CU_ASSERT(s.size == strlen(want) && !memcmp(s.data, want, s.size));
 }
 
@@ -47,7 +47,7 @@ static uint8_t *build(uint32_t version, uint32_t alignment, size_t *size) {
     return bytes;
 }
 
-static void check_values(const Gguf *g) {
+static void check_values(const ModelFile *g) {
     static const struct {
         const char *key;
         int64_t value;
@@ -57,32 +57,32 @@ static void check_values(const Gguf *g) {
     int64_t i = 0;
     double f = 0;
     bool yes = false, no = true;
-    GgufString s = {0};
+    Text s = {0};
     for (size_t k = 0; k < sizeof whole / sizeof *whole; k++) {
-        CU_ASSERT_EQUAL(gguf_get_i64(g, whole[k].key, true, INT64_MIN, INT64_MAX, &i, &e), 0);
+        CU_ASSERT_EQUAL(meta_get_i64(g, whole[k].key, true, INT64_MIN, INT64_MAX, &i, &e), 0);
         CU_ASSERT_EQUAL(i, whole[k].value);
     }
-    CU_ASSERT_EQUAL(gguf_find(g, "u64")->v.u, UINT64_MAX);
-    CU_ASSERT(!gguf_get_f64(g, "f32", true, &f, &e) && f == 0.5);
-    CU_ASSERT(!gguf_get_f64(g, "f64", true, &f, &e) && f == -0.25);
-    CU_ASSERT(!gguf_get_bool(g, "yes", true, &yes, &e) && yes);
-    CU_ASSERT(!gguf_get_bool(g, "no", true, &no, &e) && !no);
-    CU_ASSERT_EQUAL(gguf_get_string(g, "string", true, &s, &e), 0);
+    CU_ASSERT_EQUAL(meta_find(g, "u64")->v.u, UINT64_MAX);
+    CU_ASSERT(!meta_get_f64(g, "f32", true, &f, &e) && f == 0.5);
+    CU_ASSERT(!meta_get_f64(g, "f64", true, &f, &e) && f == -0.25);
+    CU_ASSERT(!meta_get_bool(g, "yes", true, &yes, &e) && yes);
+    CU_ASSERT(!meta_get_bool(g, "no", true, &no, &e) && !no);
+    CU_ASSERT_EQUAL(meta_get_string(g, "string", true, &s, &e), 0);
     expect_string(s, "text");
-    CU_ASSERT(!gguf_get_string(g, "empty", true, &s, &e) && s.size == 0);
+    CU_ASSERT(!meta_get_string(g, "empty", true, &s, &e) && s.size == 0);
 }
 
-static void check_arrays(const Gguf *g) {
-    const GgufValue *a = NULL;
+static void check_arrays(const ModelFile *g) {
+    const MetaValue *a = NULL;
     Err e;
-    CU_ASSERT_EQUAL_FATAL(gguf_get_array(g, "i16s", true, GGUF_I32, &a, &e), 0);
-    CU_ASSERT(a->v.a.n == 3 && gguf_array_i64(a, 0) == -1 && gguf_array_i64(a, 2) == 300);
-    CU_ASSERT_EQUAL_FATAL(gguf_get_array(g, "f32s", true, GGUF_F32, &a, &e), 0);
-    CU_ASSERT(gguf_array_f64(a, 0) == 1.5 && gguf_array_f64(a, 1) == -2.0);
-    CU_ASSERT_EQUAL_FATAL(gguf_get_array(g, "f64s", true, GGUF_F32, &a, &e), 0);
-    CU_ASSERT_EQUAL(gguf_array_f64(a, 0), 1e300);
-    CU_ASSERT(!gguf_get_array(g, "u64s", true, GGUF_U64, &a, &e) && a->v.a.n == 0);
-    CU_ASSERT_EQUAL_FATAL(gguf_get_array(g, "strings", true, GGUF_STRING, &a, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(meta_get_array(g, "i16s", true, META_I32, &a, &e), 0);
+    CU_ASSERT(a->v.a.n == 3 && meta_array_i64(a, 0) == -1 && meta_array_i64(a, 2) == 300);
+    CU_ASSERT_EQUAL_FATAL(meta_get_array(g, "f32s", true, META_F32, &a, &e), 0);
+    CU_ASSERT(meta_array_f64(a, 0) == 1.5 && meta_array_f64(a, 1) == -2.0);
+    CU_ASSERT_EQUAL_FATAL(meta_get_array(g, "f64s", true, META_F32, &a, &e), 0);
+    CU_ASSERT_EQUAL(meta_array_f64(a, 0), 1e300);
+    CU_ASSERT(!meta_get_array(g, "u64s", true, META_U64, &a, &e) && a->v.a.n == 0);
+    CU_ASSERT_EQUAL_FATAL(meta_get_array(g, "strings", true, META_STRING, &a, &e), 0);
     CU_ASSERT_EQUAL_FATAL(a->v.a.n, 3);
     expect_string(a->v.a.strings[0], "a");
     expect_string(a->v.a.strings[1], "");
@@ -91,11 +91,11 @@ static void check_arrays(const Gguf *g) {
 
 /* Sizes by hand: Q4_1 has 20 bytes for 32 values, Q8_0 has 34; each tensor begins at the next multiple of the alignment
  * after the one before. */
-static void check_tensors(const Gguf *g, uint64_t alignment, uint64_t file_bytes) {
-    CU_ASSERT_EQUAL_FATAL(gguf_n_tensors(g), 4);
-    const GgufTensor *t = gguf_tensor(g, "vector"), *m = gguf_tensor(g, "matrix"), *c = gguf_tensor(g, "cube");
-    const GgufTensor *o = gguf_tensor(g, "other");
-    CU_ASSERT_FATAL(t && m && c && o && gguf_tensor_at(g, 1) == m);
+static void check_tensors(const ModelFile *g, uint64_t alignment, uint64_t file_bytes) {
+    CU_ASSERT_EQUAL_FATAL(file_n_tensors(g), 4);
+    const FileTensor *t = file_tensor(g, "vector"), *m = file_tensor(g, "matrix"), *c = file_tensor(g, "cube");
+    const FileTensor *o = file_tensor(g, "other");
+    CU_ASSERT_FATAL(t && m && c && o && file_tensor_at(g, 1) == m);
     CU_ASSERT(t->n_dims == 1 && t->dims[0] == 3 && t->dims[1] == 1 && t->type == QT_F32 && t->bytes == 12);
     CU_ASSERT(m->n_dims == 2 && m->dims[0] == 64 && m->dims[1] == 3 && m->type == QT_Q4_1 && m->bytes == 120);
     CU_ASSERT(c->n_dims == 3 && c->dims[2] == 2 && c->type == QT_Q8_0 && c->bytes == 68);
@@ -104,8 +104,8 @@ static void check_tensors(const Gguf *g, uint64_t alignment, uint64_t file_bytes
     CU_ASSERT_EQUAL(m->offset - t->offset, (12 + alignment - 1) / alignment * alignment);
     CU_ASSERT_EQUAL(c->offset - m->offset, (120 + alignment - 1) / alignment * alignment);
     CU_ASSERT_EQUAL(o->offset + 120, file_bytes);
-    CU_ASSERT_PTR_NULL(gguf_tensor(g, "matri"));
-    CU_ASSERT_PTR_NULL(gguf_tensor(g, ""));
+    CU_ASSERT_PTR_NULL(file_tensor(g, "matri"));
+    CU_ASSERT_PTR_NULL(file_tensor(g, ""));
 }
 
 static void test_round_trip(void) {
@@ -114,16 +114,16 @@ static void test_round_trip(void) {
         for (int i = 0; i < 4; i++) {
             size_t size;
             uint8_t *bytes = build(version, alignments[i], &size);
-            Gguf *g;
+            ModelFile *g;
             Err e = {""};
             CU_ASSERT_EQUAL_FATAL(gguf_from_memory(bytes, size, size, "round trip", &g, &e), 0);
-            CU_ASSERT(gguf_version(g) == version && gguf_file_bytes(g) == size);
-            CU_ASSERT_EQUAL(gguf_n_values(g), (alignments[i] == 32 ? 19 : 20));
-            CU_ASSERT_STRING_EQUAL(gguf_path(g), "round trip");
+            CU_ASSERT(model_file_version(g) == version && model_file_bytes(g) == size);
+            CU_ASSERT_EQUAL(meta_count(g), (alignments[i] == 32 ? 19 : 20));
+            CU_ASSERT_STRING_EQUAL(model_file_path(g), "round trip");
             check_values(g);
             check_arrays(g);
             check_tensors(g, alignments[i], size);
-            gguf_close(g);
+            model_file_close(g);
             free(bytes);
         }
 }
@@ -131,42 +131,42 @@ static void test_round_trip(void) {
 static void test_typed_access(void) {
     size_t size;
     uint8_t *bytes = build(3, 32, &size);
-    Gguf *g;
+    ModelFile *g;
     Err e;
     CU_ASSERT_EQUAL_FATAL(gguf_from_memory(bytes, size, size, "f.gguf", &g, &e), 0);
     int64_t i = 42;
     double f = 42;
     bool b = true;
-    GgufString s = {"kept", 4};
-    const GgufValue *a = NULL;
+    Text s = {"kept", 4};
+    const MetaValue *a = NULL;
     /* missing: an error that names it, or what was there stays */
-    CU_ASSERT_EQUAL(gguf_get_i64(g, "gone", true, 0, 9, &i, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_i64(g, "gone", true, 0, 9, &i, &e), -1);
     CU_ASSERT(strstr(e.msg, "f.gguf") && strstr(e.msg, "gone"));
-    CU_ASSERT(!gguf_get_i64(g, "gone", false, 0, 9, &i, &e) && i == 42);
-    CU_ASSERT(!gguf_get_f64(g, "gone", false, &f, &e) && f == 42);
-    CU_ASSERT(!gguf_get_bool(g, "gone", false, &b, &e) && b);
-    CU_ASSERT(!gguf_get_string(g, "gone", false, &s, &e) && s.size == 4);
-    CU_ASSERT(!gguf_get_array(g, "gone", false, GGUF_STRING, &a, &e) && !a);
+    CU_ASSERT(!meta_get_i64(g, "gone", false, 0, 9, &i, &e) && i == 42);
+    CU_ASSERT(!meta_get_f64(g, "gone", false, &f, &e) && f == 42);
+    CU_ASSERT(!meta_get_bool(g, "gone", false, &b, &e) && b);
+    CU_ASSERT(!meta_get_string(g, "gone", false, &s, &e) && s.size == 4);
+    CU_ASSERT(!meta_get_array(g, "gone", false, META_STRING, &a, &e) && !a);
     /* out of range */
-    CU_ASSERT_EQUAL(gguf_get_i64(g, "u8", true, 0, 199, &i, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_i64(g, "u8", true, 0, 199, &i, &e), -1);
     CU_ASSERT(strstr(e.msg, "200") && strstr(e.msg, "199"));
-    CU_ASSERT_EQUAL(gguf_get_i64(g, "i8", false, 0, 10, &i, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_i64(g, "i8", false, 0, 10, &i, &e), -1);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, "-100"));
-    CU_ASSERT_EQUAL(gguf_get_i64(g, "u64", true, INT64_MIN, INT64_MAX, &i, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_i64(g, "u64", true, INT64_MIN, INT64_MAX, &i, &e), -1);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, "18446744073709551615"));
     /* another type */
-    CU_ASSERT_EQUAL(gguf_get_i64(g, "f32", false, 0, 9, &i, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_i64(g, "f32", false, 0, 9, &i, &e), -1);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, "f32"));
-    CU_ASSERT_EQUAL(gguf_get_i64(g, "yes", false, 0, 9, &i, &e), -1);
-    CU_ASSERT_EQUAL(gguf_get_f64(g, "u8", false, &f, &e), -1);
-    CU_ASSERT_EQUAL(gguf_get_bool(g, "u8", false, &b, &e), -1);
-    CU_ASSERT_EQUAL(gguf_get_string(g, "strings", false, &s, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_i64(g, "yes", false, 0, 9, &i, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_f64(g, "u8", false, &f, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_bool(g, "u8", false, &b, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_string(g, "strings", false, &s, &e), -1);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, "array of string"));
-    CU_ASSERT_EQUAL(gguf_get_array(g, "strings", false, GGUF_I32, &a, &e), -1);
-    CU_ASSERT_EQUAL(gguf_get_array(g, "string", false, GGUF_STRING, &a, &e), -1);
-    CU_ASSERT_EQUAL(gguf_get_array(g, "i16s", false, GGUF_F32, &a, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_array(g, "strings", false, META_I32, &a, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_array(g, "string", false, META_STRING, &a, &e), -1);
+    CU_ASSERT_EQUAL(meta_get_array(g, "i16s", false, META_F32, &a, &e), -1);
     CU_ASSERT(i == 42 && f == 42 && b && s.size == 4 && !a);
-    gguf_close(g);
+    model_file_close(g);
     free(bytes);
 }
 
@@ -177,7 +177,7 @@ static void write_bytes(const char *path, const void *bytes, size_t size) {
 
 /* The file must be refused with one line that names it and says `why`. */
 static void refused(const char *path, const char *why) {
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Err e = {""};
     CU_ASSERT_EQUAL(gguf_open(path, &g, &e), -1);
     CU_ASSERT_PTR_NULL(g);
@@ -231,16 +231,16 @@ static void test_open(void) {
     size_t size;
     uint8_t *bytes = build(3, 32, &size);
     write_bytes(path, bytes, size);
-    Gguf *g;
+    ModelFile *g;
     Err e;
     CU_ASSERT_EQUAL_FATAL(gguf_open(path, &g, &e), 0);
-    CU_ASSERT_STRING_EQUAL(gguf_path(g), path);
-    CU_ASSERT_EQUAL(gguf_file_bytes(g), size);
+    CU_ASSERT_STRING_EQUAL(model_file_path(g), path);
+    CU_ASSERT_EQUAL(model_file_bytes(g), size);
     check_values(g);
     check_arrays(g);
     check_tensors(g, 32, size);
-    gguf_close(g);
-    gguf_close(NULL);
+    model_file_close(g);
+    model_file_close(NULL);
     free(bytes);
     unlink(path);
 }

@@ -10,24 +10,24 @@
 enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, IQ1_S = 19 };
 
 /* Reads all that there is to read, so that a pointer out of bounds shows. */
-static uint64_t read_through(const Gguf *g) {
-    uint64_t sum = gguf_version(g);
-    for (size_t i = 0; i < gguf_n_values(g); i++) {
-        const GgufValue *v = gguf_value_at(g, i);
+static uint64_t read_through(const ModelFile *g) {
+    uint64_t sum = model_file_version(g);
+    for (size_t i = 0; i < meta_count(g); i++) {
+        const MetaValue *v = meta_at(g, i);
         for (size_t k = 0; k < v->key.size; k++) sum += (uint8_t)v->key.data[k];
-        if (v->type == GGUF_STRING)
+        if (v->type == META_STRING)
             for (size_t k = 0; k < v->v.s.size; k++) sum += (uint8_t)v->v.s.data[k];
-        if (v->type != GGUF_ARRAY) continue;
+        if (v->type != META_ARRAY) continue;
         for (uint64_t n = 0; n < v->v.a.n; n++) {
-            if (v->v.a.type == GGUF_STRING)
+            if (v->v.a.type == META_STRING)
                 for (size_t k = 0; k < v->v.a.strings[n].size; k++) sum += (uint8_t)v->v.a.strings[n].data[k];
-            else if (v->v.a.type == GGUF_F32 || v->v.a.type == GGUF_F64) sum += gguf_array_f64(v, n) > 0;
-            else sum += (uint64_t)gguf_array_i64(v, n);
+            else if (v->v.a.type == META_F32 || v->v.a.type == META_F64) sum += meta_array_f64(v, n) > 0;
+            else sum += (uint64_t)meta_array_i64(v, n);
         }
     }
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const GgufTensor *t = gguf_tensor_at(g, i);
-        CU_ASSERT(t->offset < gguf_file_bytes(g) && t->bytes <= gguf_file_bytes(g) - t->offset);
+    for (size_t i = 0; i < file_n_tensors(g); i++) {
+        const FileTensor *t = file_tensor_at(g, i);
+        CU_ASSERT(t->offset < model_file_bytes(g) && t->bytes <= model_file_bytes(g) - t->offset);
         for (size_t k = 0; k < t->name.size; k++) sum += (uint8_t)t->name.data[k];
     }
     return sum;
@@ -40,12 +40,12 @@ static bool try_bytes(const uint8_t *bytes, size_t size) {
     uint8_t *exact = malloc(size ? size : 1);
     if (!exact) abort();
     if (size) memcpy(exact, bytes, size);
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Err e = {""};
     bool loads = gguf_from_memory(exact, size, size, "broken.gguf", &g, &e) == 0;
     if (loads) {
         CU_ASSERT(read_through(g) > 0);
-        gguf_close(g);
+        model_file_close(g);
     } else {
         CU_ASSERT(one_line(&e) && !g);
     }
@@ -103,7 +103,7 @@ static void test_changed_bytes(void) {
 
 /* The file as it stands must be refused, and the line must say `why`. */
 static void refused(const uint8_t *bytes, size_t size, const char *why) {
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Err e = {""};
     CU_ASSERT_EQUAL(gguf_from_memory(bytes, size, size, "broken.gguf", &g, &e), -1);
     if (g || !one_line(&e) || !strstr(e.msg, why)) {
@@ -268,11 +268,11 @@ static void test_names_and_overlap(void) {
 static void test_header_only(void) {
     size_t size, header;
     uint8_t *bytes = build(&size, &header);
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Err e = {""};
     CU_ASSERT_EQUAL_FATAL(gguf_from_memory(bytes, header, size, "broken.gguf", &g, &e), 0);
-    CU_ASSERT_EQUAL(gguf_file_bytes(g), size);
-    gguf_close(g);
+    CU_ASSERT_EQUAL(model_file_bytes(g), size);
+    model_file_close(g);
     CU_ASSERT_EQUAL(gguf_from_memory(bytes, header, size - 1, "broken.gguf", &g, &e), -1);
     CU_ASSERT_EQUAL(gguf_from_memory(bytes, size, size - 1, "broken.gguf", &g, &e), -1);
     CU_ASSERT_EQUAL(gguf_from_memory(bytes, header - 1, size, "broken.gguf", &g, &e), -1);

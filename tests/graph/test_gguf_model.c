@@ -17,20 +17,20 @@ static void test_smollm(void) {
         return;
     }
     fclose(f);
-    Gguf *g;
+    ModelFile *g;
     Err e;
     CU_ASSERT_EQUAL_FATAL(gguf_open(path, &g, &e), 0);
     int64_t layers = 0, heads = 0, kv = 0;
-    CU_ASSERT(!gguf_get_i64(g, "llama.block_count", true, 1, 1000, &layers, &e) && layers == 30);
-    CU_ASSERT(!gguf_get_i64(g, "llama.attention.head_count", true, 1, 1000, &heads, &e) && heads == 9);
-    CU_ASSERT(!gguf_get_i64(g, "llama.attention.head_count_kv", true, 1, 1000, &kv, &e) && kv == 3);
-    CU_ASSERT_EQUAL(gguf_n_tensors(g), 272);
-    const GgufTensor *embedding = gguf_tensor(g, "token_embd.weight"), *q = gguf_tensor(g, "blk.29.attn_q.weight");
+    CU_ASSERT(!meta_get_i64(g, "llama.block_count", true, 1, 1000, &layers, &e) && layers == 30);
+    CU_ASSERT(!meta_get_i64(g, "llama.attention.head_count", true, 1, 1000, &heads, &e) && heads == 9);
+    CU_ASSERT(!meta_get_i64(g, "llama.attention.head_count_kv", true, 1, 1000, &kv, &e) && kv == 3);
+    CU_ASSERT_EQUAL(file_n_tensors(g), 272);
+    const FileTensor *embedding = file_tensor(g, "token_embd.weight"), *q = file_tensor(g, "blk.29.attn_q.weight");
     CU_ASSERT_FATAL(embedding && q);
     CU_ASSERT(embedding->type == QT_Q8_0 && embedding->dims[0] == 576 && embedding->dims[1] == 49152);
     CU_ASSERT_EQUAL(embedding->bytes, 576 / 32 * 34 * 49152);
     CU_ASSERT(q->type == QT_Q4_1 && q->bytes == 576 / 32 * 20 * 576);
-    gguf_close(g);
+    model_file_close(g);
 }
 
 int main(void) {

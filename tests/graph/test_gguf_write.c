@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "check.h"
 #include "gguf_writer.h"
+#include "graph/gguf.h"
 #include "graph/gguf_write.h"
 
 static char folder[] = "/tmp/sheaf-gguf-write-XXXXXX";
@@ -64,23 +65,23 @@ static uint8_t *build(uint32_t alignment, uint32_t file_type, size_t *size) {
     return bytes;
 }
 
-static int copy_tensor(GgufOut *w, const Gguf *from, size_t i, Err *e) {
-    const GgufTensor *t = gguf_tensor_at(from, i);
+static int copy_tensor(GgufOut *w, const ModelFile *from, size_t i, Err *e) {
+    const FileTensor *t = file_tensor_at(from, i);
     uint8_t data[128];
     for (uint64_t at = 0; at < t->bytes; at += 5) { /* in small pieces */
         size_t n = t->bytes - at < 5 ? (size_t)(t->bytes - at) : 5;
-        if (gguf_read(from, t, at, n, data, e) || gguf_out_write(w, i, at, data, n, e)) return -1;
+        if (model_file_read(from, t, at, n, data, e) || gguf_out_write(w, i, at, data, n, e)) return -1;
     }
     return 0;
 }
 
 /* Declares everything that `from` has. */
-static GgufOut *begin(const char *path, const Gguf *from, Err *e) {
+static GgufOut *begin(const char *path, const ModelFile *from, Err *e) {
     GgufOut *w = NULL;
     if (gguf_out_create(path, &w, e)) return NULL;
     int failed = gguf_out_copy(w, from, e);
-    for (size_t i = 0; i < gguf_n_tensors(from) && !failed; i++) {
-        const GgufTensor *t = gguf_tensor_at(from, i);
+    for (size_t i = 0; i < file_n_tensors(from) && !failed; i++) {
+        const FileTensor *t = file_tensor_at(from, i);
         failed = gguf_out_add(w, t->name, (QType)t->type, t->n_dims, t->dims, e);
     }
     if (!failed) return w;
@@ -88,8 +89,8 @@ static GgufOut *begin(const char *path, const Gguf *from, Err *e) {
     return NULL;
 }
 
-static Gguf *open_built(const uint8_t *bytes, size_t size) {
-    Gguf *g = NULL;
+static ModelFile *open_built(const uint8_t *bytes, size_t size) {
+    ModelFile *g = NULL;
     Err e = {""};
     CU_ASSERT_EQUAL_FATAL(gguf_from_memory(bytes, size, size, "built", &g, &e), 0);
     return g;
@@ -101,18 +102,18 @@ static void test_same_bytes(void) {
     for (size_t k = 0; k < 3; k++) {
         size_t size, want_size;
         uint8_t *bytes = build(alignments[k], 1, &size), *want = build(alignments[k], 7, &want_size);
-        Gguf *g = open_built(bytes, size);
+        ModelFile *g = open_built(bytes, size);
         Err e = {""};
         GgufOut *w = begin(in_folder("out.gguf"), g, &e);
         CU_ASSERT_PTR_NOT_NULL_FATAL(w);
         CU_ASSERT_EQUAL(gguf_out_set(w, gguf_u32("general.file_type", 7), &e), 0);
         CU_ASSERT_EQUAL_FATAL(gguf_out_begin(w, &e), 0);
-        for (size_t i = gguf_n_tensors(g); i-- > 0;) CU_ASSERT_EQUAL(copy_tensor(w, g, i, &e), 0); /* last one first */
+        for (size_t i = file_n_tensors(g); i-- > 0;) CU_ASSERT_EQUAL(copy_tensor(w, g, i, &e), 0); /* last one first */
         CU_ASSERT_EQUAL(access(in_folder("out.gguf"), F_OK), -1); /* not before it is complete */
         CU_ASSERT_EQUAL_FATAL(gguf_out_finish(w, &e), 0);
         uint64_t file_bytes = gguf_out_bytes(w);
         gguf_out_free(w);
-        gguf_close(g);
+        model_file_close(g);
         FILE *f = fopen(in_folder("out.gguf"), "rb");
         CU_ASSERT_PTR_NOT_NULL_FATAL(f);
         uint8_t *got = calloc(1, want_size + 257);
@@ -133,29 +134,29 @@ static void test_same_bytes(void) {
 static void test_read_again(void) {
     size_t size;
     uint8_t *bytes = build(32, 1, &size), data[3 * 40], again[3 * 40];
-    Gguf *g = open_built(bytes, size), *r = NULL;
+    ModelFile *g = open_built(bytes, size), *r = NULL;
     Err e = {""};
     GgufOut *w = begin(in_folder("out.gguf"), g, &e);
     CU_ASSERT_PTR_NOT_NULL_FATAL(w);
     CU_ASSERT(!gguf_out_set(w, gguf_text("general.name", "new"), &e) && !gguf_out_set(w, gguf_u32("n", 5), &e));
     CU_ASSERT_EQUAL_FATAL(gguf_out_begin(w, &e), 0);
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) CU_ASSERT_EQUAL(copy_tensor(w, g, i, &e), 0);
+    for (size_t i = 0; i < file_n_tensors(g); i++) CU_ASSERT_EQUAL(copy_tensor(w, g, i, &e), 0);
     CU_ASSERT_EQUAL_FATAL(gguf_out_finish(w, &e), 0);
     gguf_out_free(w);
     CU_ASSERT_EQUAL_FATAL(gguf_open(in_folder("out.gguf"), &r, &e), 0);
-    GgufString s = {0};
+    Text s = {0};
     int64_t n = 0;
-    CU_ASSERT(!gguf_get_string(r, "general.name", true, &s, &e) && s.size == 3 && !memcmp(s.data, "new", 3));
-    CU_ASSERT(!gguf_get_i64(r, "n", true, 0, 10, &n, &e) && n == 5);
-    CU_ASSERT_EQUAL(gguf_n_values(r), gguf_n_values(g) + 2);
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const GgufTensor *a = gguf_tensor_at(g, i), *b = gguf_tensor_at(r, i);
+    CU_ASSERT(!meta_get_string(r, "general.name", true, &s, &e) && s.size == 3 && !memcmp(s.data, "new", 3));
+    CU_ASSERT(!meta_get_i64(r, "n", true, 0, 10, &n, &e) && n == 5);
+    CU_ASSERT_EQUAL(meta_count(r), meta_count(g) + 2);
+    for (size_t i = 0; i < file_n_tensors(g); i++) {
+        const FileTensor *a = file_tensor_at(g, i), *b = file_tensor_at(r, i);
         CU_ASSERT_FATAL(a->bytes == b->bytes && a->bytes <= sizeof data && a->type == b->type);
-        CU_ASSERT(!gguf_read(g, a, 0, a->bytes, data, &e) && !gguf_read(r, b, 0, b->bytes, again, &e));
+        CU_ASSERT(!model_file_read(g, a, 0, a->bytes, data, &e) && !model_file_read(r, b, 0, b->bytes, again, &e));
         CU_ASSERT_EQUAL(memcmp(data, again, a->bytes), 0);
     }
-    gguf_close(r);
-    gguf_close(g);
+    model_file_close(r);
+    model_file_close(g);
     free(bytes);
     empty_folder();
 }
@@ -166,17 +167,18 @@ static void test_read_ranges(void) {
     uint8_t *bytes = build(32, 1, &size), data[128];
     FILE *f = fopen(in_folder("in.gguf"), "wb");
     CU_ASSERT_FATAL(f && fwrite(bytes, 1, size, f) == size && !fclose(f));
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     Err e = {""};
     CU_ASSERT_EQUAL_FATAL(gguf_open(in_folder("in.gguf"), &g, &e), 0);
-    const GgufTensor *t = gguf_tensor(g, "matrix");
-    CU_ASSERT(!gguf_read(g, t, 100, 20, data, &e) && data[0] == (uint8_t)(7 * 100) && data[19] == (uint8_t)(7 * 119));
-    CU_ASSERT(!gguf_read(g, t, 120, 0, data, &e));
-    CU_ASSERT(gguf_read(g, t, 101, 20, data, &e) == -1 && strstr(e.msg, "matrix") && strstr(e.msg, "in.gguf"));
-    CU_ASSERT(gguf_read(g, t, UINT64_MAX, 20, data, &e) == -1);
+    const FileTensor *t = file_tensor(g, "matrix");
+    CU_ASSERT(!model_file_read(g, t, 100, 20, data, &e) && data[0] == (uint8_t)(7 * 100) &&
+              data[19] == (uint8_t)(7 * 119));
+    CU_ASSERT(!model_file_read(g, t, 120, 0, data, &e));
+    CU_ASSERT(model_file_read(g, t, 101, 20, data, &e) == -1 && strstr(e.msg, "matrix") && strstr(e.msg, "in.gguf"));
+    CU_ASSERT(model_file_read(g, t, UINT64_MAX, 20, data, &e) == -1);
     CU_ASSERT_EQUAL(truncate(in_folder("in.gguf"), (off_t)t->offset + 50), 0);
-    CU_ASSERT(gguf_read(g, t, 0, 120, data, &e) == -1 && strstr(e.msg, "the file ends before byte"));
-    gguf_close(g);
+    CU_ASSERT(model_file_read(g, t, 0, 120, data, &e) == -1 && strstr(e.msg, "the file ends before byte"));
+    model_file_close(g);
     free(bytes);
     empty_folder();
 }
@@ -200,7 +202,7 @@ static void test_wrong_names(void) {
 static void test_wrong_contents(void) {
     Err e = {""};
     GgufOut *w = NULL;
-    GgufString name = {"t", 1};
+    Text name = {"t", 1};
     const uint64_t dims[] = {64, 2};
     const char *path = in_folder("out.gguf");
     uint8_t data[512] = {0};
@@ -239,7 +241,7 @@ static void test_no_room(void) {
     small.rlim_cur = 65536;
     signal(SIGXFSZ, SIG_IGN);
     CU_ASSERT_EQUAL_FATAL(gguf_out_create(path, &w, &e), 0);
-    CU_ASSERT_EQUAL(gguf_out_add(w, (GgufString){"t", 1}, QT_F32, 2, dims, &e), 0);
+    CU_ASSERT_EQUAL(gguf_out_add(w, (Text){"t", 1}, QT_F32, 2, dims, &e), 0);
     setrlimit(RLIMIT_FSIZE, &small);
     int status = gguf_out_begin(w, &e);
     setrlimit(RLIMIT_FSIZE, &before);
@@ -270,11 +272,11 @@ static void test_threads(void) {
     Shared s = {0};
     Err e = {""};
     Pool *pool = NULL;
-    Gguf *g = NULL;
+    ModelFile *g = NULL;
     const uint64_t dims[] = {PIECE * PIECES / 4};
     CU_ASSERT_EQUAL_FATAL(pool_create(8, NULL, &pool, &e), 0);
     CU_ASSERT_EQUAL_FATAL(gguf_out_create(in_folder("out.gguf"), &s.w, &e), 0);
-    CU_ASSERT(!gguf_out_add(s.w, (GgufString){"t", 1}, QT_F32, 1, dims, &e) && !gguf_out_begin(s.w, &e));
+    CU_ASSERT(!gguf_out_add(s.w, (Text){"t", 1}, QT_F32, 1, dims, &e) && !gguf_out_begin(s.w, &e));
     pool_run(pool, write_pieces, &s);
     CU_ASSERT_EQUAL(gguf_out_finish(s.w, &e), 0);
     gguf_out_free(s.w);
@@ -283,10 +285,10 @@ static void test_threads(void) {
     CU_ASSERT_EQUAL_FATAL(gguf_open(in_folder("out.gguf"), &g, &e), 0);
     uint8_t piece[PIECE];
     for (int i = 0; i < PIECES; i++) {
-        CU_ASSERT_EQUAL(gguf_read(g, gguf_tensor_at(g, 0), (uint64_t)i * PIECE, PIECE, piece, &e), 0);
+        CU_ASSERT_EQUAL(model_file_read(g, file_tensor_at(g, 0), (uint64_t)i * PIECE, PIECE, piece, &e), 0);
         CU_ASSERT(piece[0] == (uint8_t)i && !memcmp(piece, piece + 1, PIECE - 1));
     }
-    gguf_close(g);
+    model_file_close(g);
     empty_folder();
 }
 

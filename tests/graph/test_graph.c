@@ -3,9 +3,9 @@
 #include "graph/graph.h"
 
 static ValueId matrix(Graph *g, const char *name, int64_t rows, int64_t columns) {
-    return graph_weight(g, name, QT_F32, 2, (int64_t[]){rows, columns}, 0, NULL);
+    return graph_weight(g, name, QT_F32, 2, (int64_t[]){rows, columns}, -1, NULL);
 }
-static ValueId vector(Graph *g, const char *name, int64_t n) { return graph_weight(g, name, QT_F32, 1, &n, 0, NULL); }
+static ValueId vector(Graph *g, const char *name, int64_t n) { return graph_weight(g, name, QT_F32, 1, &n, -1, NULL); }
 static ValueId tokens(Graph *g, int64_t columns) {
     return graph_input(g, "x", QT_F32, 2, (Dim[]){dim_tokens(), dim_const(columns)});
 }
@@ -13,7 +13,7 @@ static ValueId image(Graph *g, int64_t n, int64_t h, int64_t w, int64_t c) {
     return graph_input(g, "image", QT_F32, 4, (Dim[]){dim_const(n), dim_const(h), dim_const(w), dim_const(c)});
 }
 static ValueId filter(Graph *g, int64_t o, int64_t kh, int64_t kw, int64_t i) {
-    return graph_weight(g, "filter", QT_F32, 4, (int64_t[]){o, kh, kw, i}, 0, NULL);
+    return graph_weight(g, "filter", QT_F32, 4, (int64_t[]){o, kh, kw, i}, -1, NULL);
 }
 
 /* graph_check fails with a line that has all the given words; frees the graph. */

@@ -2,6 +2,7 @@
  * the rewritten graphs compute the same is shown where graphs are executed (engine/test_exec.c). */
 #include "check.h"
 #include "graph/arch.h"
+#include "graph/gguf.h"
 #include "graph/passes.h"
 #include "tiny_model.h"
 
@@ -79,13 +80,13 @@ static Graph llama(QType type) {
     size_t size;
     uint8_t *bytes = gw_finish(&w, &size);
     gw_free(&w);
-    Gguf *file;
+    ModelFile *file;
     Graph g;
     LmShape shape;
     Err e = {""};
     CU_ASSERT_FATAL(!gguf_from_memory(bytes, size, size, "tiny", &file, &e));
     CU_ASSERT_FATAL(!arch_build(file, &g, &shape, &e));
-    gguf_close(file);
+    model_file_close(file);
     free(bytes);
     return g;
 }
@@ -259,7 +260,7 @@ static void expect(const Graph *g, const char *want) {
 }
 
 static ValueId matrix(Graph *g, const char *name, QType t, int64_t rows, int64_t columns) {
-    return graph_weight(g, name, t, 2, (int64_t[]){rows, columns}, 0, NULL);
+    return graph_weight(g, name, t, 2, (int64_t[]){rows, columns}, -1, NULL);
 }
 static ValueId input(Graph *g, int64_t columns) {
     return graph_input(g, "x", QT_F32, 2, (Dim[]){dim_tokens(), dim_const(columns)});
@@ -269,9 +270,9 @@ static void test_cnn(void) {
     Graph g;
     graph_init(&g);
     ValueId x = graph_input(&g, "image", QT_F32, 4, (Dim[]){dim_const(1), dim_const(8), dim_const(8), dim_const(3)});
-    ValueId w = graph_weight(&g, "w1", QT_F32, 4, (int64_t[]){4, 3, 3, 3}, 0, NULL);
+    ValueId w = graph_weight(&g, "w1", QT_F32, 4, (int64_t[]){4, 3, 3, 3}, -1, NULL);
     x = graph_relu(&g, "relu1", graph_conv(&g, "conv1", x, w, -1, 1, 1, 1));
-    w = graph_weight(&g, "w2", QT_F32, 4, (int64_t[]){4, 3, 3, 4}, 0, NULL);
+    w = graph_weight(&g, "w2", QT_F32, 4, (int64_t[]){4, 3, 3, 4}, -1, NULL);
     ValueId y = graph_conv(&g, "conv2", x, w, -1, 1, 1, 1);
     x = graph_relu(&g, "relu2", graph_add(&g, "add", y, x)); /* the relu of a sum, not of the convolution */
     x = graph_pool(&g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
@@ -306,7 +307,7 @@ static void test_join_biases(void) {
         snprintf(name[0], 8, "l%d", i);
         snprintf(name[1], 8, "w%d", i);
         snprintf(name[2], 8, "b%d", i);
-        ValueId b = graph_weight(&g, name[2], QT_F32, 1, (int64_t[]){16}, 0, NULL);
+        ValueId b = graph_weight(&g, name[2], QT_F32, 1, (int64_t[]){16}, -1, NULL);
         ValueId y = graph_linear(&g, name[0], x, matrix(&g, name[1], QT_F32, 16, 32), b);
         sum = i ? graph_add(&g, "sum", sum, y) : y;
     }
@@ -328,7 +329,7 @@ static void test_join_biases(void) {
 static void test_join_not(void) {
     Graph g;
     graph_init(&g);
-    ValueId x = input(&g, 32), b = graph_weight(&g, "b", QT_F32, 1, (int64_t[]){16}, 0, NULL);
+    ValueId x = input(&g, 32), b = graph_weight(&g, "b", QT_F32, 1, (int64_t[]){16}, -1, NULL);
     ValueId one = graph_linear(&g, "one", x, matrix(&g, "w1", QT_F32, 16, 32), -1);
     ValueId two = graph_linear(&g, "two", x, matrix(&g, "w2", QT_F32, 16, 32), b);
     ValueId three = graph_linear(&g, "three", x, matrix(&g, "w3", QT_Q8_0, 16, 32), -1);
@@ -352,8 +353,8 @@ static void test_join_not(void) {
 static void test_quantise_shared(void) {
     Graph g;
     graph_init(&g);
-    ValueId x = input(&g, 32), n = graph_weight(&g, "n", QT_F32, 1, (int64_t[]){32}, 0, NULL);
-    ValueId bias = graph_weight(&g, "bias", QT_F32, 1, (int64_t[]){32}, 0, NULL);
+    ValueId x = input(&g, 32), n = graph_weight(&g, "n", QT_F32, 1, (int64_t[]){32}, -1, NULL);
+    ValueId bias = graph_weight(&g, "bias", QT_F32, 1, (int64_t[]){32}, -1, NULL);
     ValueId h = graph_rmsnorm(&g, "norm", x, n, 1e-5f);
     ValueId a = graph_linear(&g, "a", h, matrix(&g, "wa", QT_Q4_1, 32, 32), -1);
     ValueId b = graph_linear(&g, "b", h, matrix(&g, "wb", QT_Q8_0, 32, 32), bias);

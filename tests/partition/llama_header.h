@@ -4,6 +4,7 @@
 #include "check.h"
 #include "gguf_writer.h"
 #include "graph/arch.h"
+#include "graph/gguf.h"
 #include "graph/passes.h"
 #include "tiny_model.h"
 
@@ -66,14 +67,14 @@ static inline bool header_graph(const LlamaSize *m, QType act, Graph *g) {
     size_t size;
     uint8_t *bytes = gw_finish(&w, &size);
     gw_free(&w);
-    Gguf *file = NULL;
+    ModelFile *file = NULL;
     LmShape shape;
     Err e = {""};
     graph_init(g);
     bool ok = !gguf_from_memory(bytes, size, size + data, m->name, &file, &e) && !arch_build(file, g, &shape, &e) &&
               !passes_run(g, act, &e);
     if (!ok) printf("%s: %s\n", m->name, e.msg);
-    gguf_close(file);
+    model_file_close(file);
     free(bytes);
     return ok;
 }

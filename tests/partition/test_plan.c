@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "graph/gguf.h"
 #include "llama_header.h"
 #include "plan_check.h"
 #include "tiny_variants.h"
@@ -304,7 +305,7 @@ static void test_variants(void) {
         size_t size;
         uint8_t *bytes = gw_finish(&w, &size);
         gw_free(&w);
-        Gguf *file = NULL;
+        ModelFile *file = NULL;
         Graph g;
         LmShape shape;
         Err e = {""};
@@ -319,7 +320,7 @@ static void test_variants(void) {
             plan_free(p);
         }
         if (ok) graph_free(&g);
-        gguf_close(file);
+        model_file_close(file);
         free(bytes);
     }
 }
@@ -327,9 +328,9 @@ static void test_variants(void) {
 /* ---- a convolutional net ----------------------------------------------------------------------------------------- */
 
 static ValueId filter(Graph *g, const char *name, int64_t o, int64_t k, int64_t i) {
-    return graph_weight(g, name, QT_F32, 4, (int64_t[]){o, k, k, i}, 0, NULL);
+    return graph_weight(g, name, QT_F32, 4, (int64_t[]){o, k, k, i}, -1, NULL);
 }
-static ValueId bias(Graph *g, const char *name, int64_t n) { return graph_weight(g, name, QT_F32, 1, &n, 0, NULL); }
+static ValueId bias(Graph *g, const char *name, int64_t n) { return graph_weight(g, name, QT_F32, 1, &n, -1, NULL); }
 
 static void cnn_graph(Graph *g, int64_t batch, int64_t c) {
     graph_init(g);
@@ -343,7 +344,7 @@ static void cnn_graph(Graph *g, int64_t batch, int64_t c) {
     x = graph_pool(g, "max", x, POOL_MAX, 2, 2, 0);
     x = graph_conv(g, "point", x, filter(g, "w5", 2 * c, 1, c), -1, 1, 0, 1);
     x = graph_pool(g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
-    ValueId w = graph_weight(g, "w6", QT_F32, 2, (int64_t[]){10, 2 * c}, 0, NULL);
+    ValueId w = graph_weight(g, "w6", QT_F32, 2, (int64_t[]){10, 2 * c}, -1, NULL);
     g->output = graph_linear(g, "fc", x, w, bias(g, "b6", 10));
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "graph/gguf.h"
 #include "llama_header.h"
 #include "partition/weights.h"
 
@@ -43,7 +44,7 @@ void *realloc(void *p, size_t n) {
 
 typedef struct Model {
     char path[64];
-    Gguf *file;
+    ModelFile *file;
     Graph graph;
     uint8_t *bytes; /* of the whole file */
     size_t size;
@@ -74,7 +75,7 @@ static Model model_make(const TinyModel *tiny) {
 }
 
 static void model_free(Model *m) {
-    gguf_close(m->file);
+    model_file_close(m->file);
     graph_free(&m->graph);
     free(m->bytes);
     unlink(m->path);
@@ -89,7 +90,7 @@ static float *whole_tensor(const Model *m, const Value *x) {
     int64_t n = 1;
     for (int i = 0; i < x->n_dims; i++) n *= x->dim[i].size;
     float *out = malloc((size_t)n * sizeof *out);
-    qtype_dequantise(x->type, m->bytes + x->offset, n, out);
+    qtype_dequantise(x->type, m->bytes + file_tensor_at(m->file, (size_t)x->tensor)->offset + x->offset, n, out);
     return out;
 }
 
@@ -140,7 +141,7 @@ static void check_rank(const Model *m, const Plan *p, int rank) {
     Weights w;
     Err e = {""};
     progress_done = progress_total = 0;
-    int status = weights_load(p, rank, m->path, pool, progress, &pool, &w, &e);
+    int status = weights_load(p, rank, m->file, pool, progress, &pool, &w, &e);
     CU_ASSERT_EQUAL(status, 0);
     if (status) printf("\n%s", e.msg);
     CU_ASSERT(progress_done == progress_total && progress_total == w.bytes);
@@ -270,7 +271,7 @@ static void test_no_whole_tensor(void) {
     CU_ASSERT_FATAL(!plan_make(&m.graph, &(PlanOptions){.n_ranks = 4}, &p, &e));
     largest = 0;
     watching = true;
-    int status = weights_load(p, 1, m.path, pool, NULL, NULL, &w, &e);
+    int status = weights_load(p, 1, m.file, pool, NULL, NULL, &w, &e);
     watching = false;
     CU_ASSERT_EQUAL(status, 0);
     const size_t embedding = 12000 * 1024 / 32 * 34, ffn_down = 8192 * 1024 / 32 * 34;
@@ -298,14 +299,14 @@ static void test_memory(void) {
     Graph g;
     graph_init(&g);
     ValueId x = graph_input(&g, "image", QT_F32, 4, (Dim[]){dim_const(1), dim_const(8), dim_const(8), dim_const(C)});
-    ValueId v1 = graph_weight(&g, "w1", QT_F32, 4, (int64_t[]){O, K, K, C}, 0, w1);
-    x = graph_conv(&g, "c1", x, v1, graph_weight(&g, "b1", QT_F32, 1, (int64_t[]){O}, 0, b1), 1, 1, 1);
-    ValueId v2 = graph_weight(&g, "w2", QT_F32, 4, (int64_t[]){C, K, K, O}, 0, w2);
+    ValueId v1 = graph_weight(&g, "w1", QT_F32, 4, (int64_t[]){O, K, K, C}, -1, w1);
+    x = graph_conv(&g, "c1", x, v1, graph_weight(&g, "b1", QT_F32, 1, (int64_t[]){O}, -1, b1), 1, 1, 1);
+    ValueId v2 = graph_weight(&g, "w2", QT_F32, 4, (int64_t[]){C, K, K, O}, -1, w2);
     x = graph_conv(&g, "c2", x, v2, -1, 1, 1, 1);
-    ValueId v3 = graph_weight(&g, "deep", QT_F32, 4, (int64_t[]){C, K, K, 1}, 0, deep);
+    ValueId v3 = graph_weight(&g, "deep", QT_F32, 4, (int64_t[]){C, K, K, 1}, -1, deep);
     x = graph_conv(&g, "deep", x, v3, -1, 1, 1, C);
     x = graph_pool(&g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
-    g.output = graph_linear(&g, "fc", x, graph_weight(&g, "fc.w", QT_F32, 2, (int64_t[]){F, C}, 0, fc), -1);
+    g.output = graph_linear(&g, "fc", x, graph_weight(&g, "fc.w", QT_F32, 2, (int64_t[]){F, C}, -1, fc), -1);
     const struct {
         ValueId v;
         const float *whole;
@@ -336,12 +337,12 @@ static void test_memory(void) {
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static void refused(const Plan *p, const char *path, const char *one, const char *two) {
+static void refused(const Plan *p, const ModelFile *file, const char *one, const char *two) {
     Weights w;
     Err e = {""};
     for (int rank = 0; rank < p->n_ranks; rank++) {
         e.msg[0] = 0;
-        int status = weights_load(p, rank, path, pool, NULL, NULL, &w, &e);
+        int status = weights_load(p, rank, file, pool, NULL, NULL, &w, &e);
         weights_free(&w);
         if (status) break;
     }
@@ -350,7 +351,7 @@ static void refused(const Plan *p, const char *path, const char *one, const char
 }
 
 /* The file is cut after its header was read: by its last byte (then the line says which one is missing), in the middle,
- * down to nothing; then it is gone. */
+ * down to nothing. */
 static void test_truncated(void) {
     const TinyModel tiny = {
         .layers = 1, .width = 64, .heads = 2, .kv_heads = 1, .ffn = 96, .vocab = 300, .qtype = QT_Q8_0};
@@ -365,11 +366,10 @@ static void test_truncated(void) {
             CU_ASSERT_FATAL(cut);
             char where[64];
             snprintf(where, sizeof where, "the file ends before byte %zu, inside tensor ", cuts[i]);
-            refused(p, m.path, m.path, i == 0 ? where : "the file ends before byte ");
+            refused(p, m.file, m.path, i == 0 ? where : "the file ends before byte ");
             FILE *f = fopen(m.path, "wb");
             CU_ASSERT_FATAL(f && fwrite(m.bytes, 1, m.size, f) == m.size && !fclose(f));
         }
-        refused(p, "/nowhere/model.gguf", "/nowhere/model.gguf", strerror(ENOENT));
         plan_free(p);
     }
     model_free(&m);
@@ -383,14 +383,14 @@ static void test_bad_types(void) {
     static const uint8_t zeroes[4096];
     graph_init(&g);
     ValueId x = graph_input(&g, "x", QT_F32, 2, (Dim[]){dim_tokens(), dim_const(48)});
-    g.output = graph_linear(&g, "l", x, graph_weight(&g, "odd", QT_Q8_0, 2, (int64_t[]){8, 48}, 0, zeroes), -1);
+    g.output = graph_linear(&g, "l", x, graph_weight(&g, "odd", QT_Q8_0, 2, (int64_t[]){8, 48}, -1, zeroes), -1);
     CU_ASSERT_FATAL(!plan_make(&g, &(PlanOptions){.n_ranks = 1}, &p, &e));
     refused(p, NULL, "odd", "48"); /* a row is no whole number of groups */
     plan_free(p);
     graph_free(&g);
     graph_init(&g);
     x = graph_input(&g, "image", QT_F32, 4, (Dim[]){dim_const(1), dim_const(4), dim_const(4), dim_const(32)});
-    g.output = graph_conv(&g, "c", x, graph_weight(&g, "filter", QT_Q8_0, 4, (int64_t[]){2, 1, 1, 32}, 0, zeroes), -1,
+    g.output = graph_conv(&g, "c", x, graph_weight(&g, "filter", QT_Q8_0, 4, (int64_t[]){2, 1, 1, 32}, -1, zeroes), -1,
                           1, 0, 1);
     CU_ASSERT_FATAL(!plan_make(&g, &(PlanOptions){.n_ranks = 1}, &p, &e));
     refused(p, NULL, "filter", "Q8_0");
@@ -420,7 +420,7 @@ static void test_smollm(void) {
             CU_ASSERT_FATAL(!plan_make(&m.graph, &(PlanOptions){.n_ranks = n}, &p, &e));
             for (int rank = 0; rank < n; rank++) {
                 Weights w;
-                CU_ASSERT_FATAL(!weights_load(p, rank, path, pool, NULL, NULL, &w, &e));
+                CU_ASSERT_FATAL(!weights_load(p, rank, m.file, pool, NULL, NULL, &w, &e));
                 CU_ASSERT_EQUAL(w.bytes, plan_rank_cost(p, rank).weight_bytes);
                 resident[n] += arena_resident(&w.arena);
                 weights_free(&w);
@@ -431,7 +431,7 @@ static void test_smollm(void) {
                1e-6 * (double)resident[4]);
         CU_ASSERT(resident[1] > 80 << 20);
         CU_ASSERT((double)resident[4] <= 1.1 * (double)resident[1]);
-        gguf_close(m.file);
+        model_file_close(m.file);
         graph_free(&m.graph);
     }
 }

@@ -1,0 +1,89 @@
+/* A model file as the builders and tokenizers see it, whatever its format: metadata under GGUF's names, and tensors
+ * with where their data lie. Made by the readers (gguf.h). All local. */
+#pragma once
+
+#include "base/err.h"
+#include "quant/qtype.h"
+
+/* Kinds of metadata values, with their ids in GGUF files. */
+typedef enum MetaType {
+    META_U8,
+    META_I8,
+    META_U16,
+    META_I16,
+    META_U32,
+    META_I32,
+    META_F32,
+    META_BOOL,
+    META_STRING,
+    META_ARRAY,
+    META_U64,
+    META_I64,
+    META_F64,
+} MetaType;
+
+typedef struct Text { /* not NUL-terminated; points into the file's memory */
+    const char *data;
+    size_t size;
+} Text;
+
+typedef struct MetaValue {
+    Text key;
+    MetaType type;
+    union { /* by type; whole numbers are widened */
+        uint64_t u;
+        int64_t i;
+        double f;
+        Text s;
+        struct {
+            MetaType type; /* of the elements: a scalar type or META_STRING; arrays of arrays are refused */
+            uint64_t n;
+            const uint8_t *data; /* scalars: the elements as in the file (unaligned) */
+            const Text *strings; /* strings: [n] */
+        } a;
+    } v;
+} MetaValue;
+
+typedef struct FileTensor {
+    Text name;
+    int n_dims;       /* 1..4 */
+    uint64_t dims[4]; /* dims[0] runs fastest (columns); unused ones are 1 */
+    uint32_t type_id; /* ggml_type as in the file */
+    int type;         /* QType, or -1: a type this build does not know */
+    uint64_t offset;  /* bytes from the start of the file; checked to lie within it, with its size, for known types */
+    uint64_t bytes;   /* 0 when the type is unknown */
+} FileTensor;
+
+typedef struct ModelFile ModelFile;
+
+void model_file_close(ModelFile *g);
+/* `n` bytes of a tensor of this file, from `at` bytes after its start. Local; threads may read at the same time. */
+int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t n, void *to, Err *e);
+
+const char *model_file_path(const ModelFile *g);
+uint32_t model_file_version(const ModelFile *g);
+uint64_t model_file_bytes(const ModelFile *g);
+size_t meta_count(const ModelFile *g);
+const MetaValue *meta_at(const ModelFile *g, size_t i);
+const MetaValue *meta_find(const ModelFile *g, const char *key); /* NULL: not there */
+size_t file_n_tensors(const ModelFile *g);
+const FileTensor *file_tensor_at(const ModelFile *g, size_t i);
+const FileTensor *file_tensor(const ModelFile *g, const char *name); /* NULL: not there; by hash, fast */
+
+/* Typed access. `required`: a missing key is an error naming key and file; otherwise *out keeps what it had. A value of
+ * another type, out of range or not finite is always an error. Integers of any width and sign are accepted, floats of
+ * both widths; in arrays too: `element` META_I32 asks for whole numbers, META_F32 for floats. */
+int meta_get_i64(const ModelFile *g, const char *key, bool required, int64_t min, int64_t max, int64_t *out, Err *e);
+int meta_get_f64(const ModelFile *g, const char *key, bool required, double *out, Err *e);
+int meta_get_bool(const ModelFile *g, const char *key, bool required, bool *out, Err *e);
+int meta_get_string(const ModelFile *g, const char *key, bool required, Text *out, Err *e);
+int meta_get_array(const ModelFile *g, const char *key, bool required, MetaType element, const MetaValue **out, Err *e);
+/* Element i of an array of whole numbers (any width), or of floats. */
+int64_t meta_array_i64(const MetaValue *a, uint64_t i);
+double meta_array_f64(const MetaValue *a, uint64_t i);
+
+/* A name from a file made fit to stand in an error: at most 64 bytes, what is not printable ASCII replaced by '?'. */
+typedef struct Printable {
+    char text[72];
+} Printable;
+Printable text_printable(Text s);
