@@ -43,8 +43,12 @@ static void add_table(const SheafModelInfo *i, const char *path, StrBuf *out) {
         strbuf_printf(out, "  %-14s%" PRId64 " tensors, %.2f MB\n", i->types[t].type, i->types[t].tensors,
                       1e-6 * (double)i->types[t].bytes);
     strbuf_printf(out, "%-16s%.2f MB\n", "file size", 1e-6 * (double)i->file_bytes);
-    strbuf_printf(out, "%-16s%.2f MB of weights, %.2f MB of KV cache per 1000 tokens\n", "memory",
+    strbuf_printf(out, "%-16s%.2f MB of weights, %.2f MB of KV cache per 1000 tokens", "memory",
                   1e-6 * (double)i->weight_bytes, 1e-3 * (double)i->kv_bytes_per_token);
+    if (i->window)
+        strbuf_printf(out, ", %.2f MB for windows of %" PRId64,
+                      1e-6 * (double)i->kv_window_bytes_per_token * (double)i->window, i->window);
+    strbuf_printf(out, "\n");
 }
 
 static void add_json(const SheafModelInfo *i, const char *path, StrBuf *out) {
@@ -82,6 +86,8 @@ static void add_json(const SheafModelInfo *i, const char *path, StrBuf *out) {
     json_uint(&j, "file_bytes", i->file_bytes);
     json_uint(&j, "weight_bytes", i->weight_bytes);
     json_uint(&j, "kv_bytes_per_token", i->kv_bytes_per_token);
+    json_int(&j, "window", i->window);
+    json_uint(&j, "kv_window_bytes_per_token", i->kv_window_bytes_per_token);
     json_close(&j, '}');
     strbuf_add(out, "\n", 1);
 }

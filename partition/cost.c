@@ -20,8 +20,6 @@ PlanRankCost plan_rank_cost(const Plan *p, int rank) {
     const Graph *g = &p->graph;
     for (ValueId v = 0; v < g->n_values; v++) {
         if (g->value[v].kind == VALUE_WEIGHT) c.weight_bytes += weight_bytes(p, v, rank);
-        if (g->value[v].kind == VALUE_STATE) /* keys and values in fp16 */
-            c.kv_bytes_per_token += (uint64_t)plan_local_size(p, v, AXIS_LAST, rank) * 2 * 2;
     }
     for (int32_t i = 0; i < g->n_ops; i++) {
         const Op *op = &g->op[i];

@@ -102,3 +102,12 @@ static inline uint8_t *arch_model(const char *name, size_t *size) {
     free(head);
     return bytes;
 }
+
+/* The same as a file. */
+static inline void arch_write(const char *path, const char *name) {
+    size_t size;
+    uint8_t *bytes = arch_model(name, &size);
+    FILE *f = fopen(path, "wb");
+    CU_ASSERT_FATAL(f && fwrite(bytes, 1, size, f) == size && !fclose(f));
+    free(bytes);
+}

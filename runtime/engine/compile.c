@@ -61,6 +61,7 @@ static int compile_attention(Exec *x, const Op *op, Step *s, Err *e) {
     Range kv = only_range(x, state, p->graph.value[state].n_dims == 1 ? p->shard[state].axis : AXIS_LAST);
     s->kv = (KvShape){(int)((kv.end - kv.begin) / dim), (int)dim};
     s->state = x->buf[state].data;
+    s->pool = exec_pool(&x->o, &p->graph.value[state]);
     if (op->kind == OP_KV_STORE) return 0;
     Range q = only_range(x, op->in[0], AXIS_LAST);
     int64_t q0 = q.begin / dim, q1 = q.end / dim, kv0 = kv.begin / dim;
@@ -160,17 +161,17 @@ static bool needs_step(const Exec *x, const Op *op) {
     return step_function(op->kind) != NULL;
 }
 
-/* Memory of the states: each KV cache has o.kv_blocks blocks of this rank's heads. */
+/* Memory of the states: each KV cache has its pool's blocks of this rank's heads. */
 static int make_states(Exec *x, Err *e) {
     const Graph *g = &x->plan->graph;
     for (int pass = 0; pass < 2; pass++) {
         size_t need = 0;
         for (ValueId v = 0; v < g->n_values; v++) {
             if (g->value[v].kind != VALUE_STATE) continue;
-            int64_t columns = plan_local_size(x->plan, v, AXIS_LAST, x->rank);
-            size_t bytes = (size_t)x->o.kv_blocks * kv_block_bytes((KvShape){1, (int)columns});
+            size_t bytes;
+            if (exec_state_size(x->plan, x->rank, &x->o, v, &bytes, e)) return -1;
             if (pass) x->buf[v].data = x->states.base + need;
-            need += round_up(bytes, 64);
+            need += bytes;
         }
         if (!pass && arena_create(&x->states, need + 64, -1, e)) return err_context(e, "memory for the KV cache");
         x->states.used = need;

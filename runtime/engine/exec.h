@@ -8,16 +8,24 @@
 #include "partition/plan.h"
 #include "partition/weights.h"
 
+/* The layers whose attention has the same window share block tables: each has `blocks` blocks of 64 positions. */
+enum { KV_POOLS = 4 };
+typedef struct KvPoolSize {
+    int64_t window; /* 0: all positions are seen */
+    int64_t blocks;
+} KvPoolSize;
+
 typedef struct ExecOptions {
     int64_t max_tokens, max_outputs; /* what T and R may be */
-    int64_t kv_blocks;               /* blocks of 64 positions in each layer's cache */
-    int top;                         /* candidates of OP_STATS at most */
+    KvPoolSize pool[KV_POOLS];       /* [n_pools] of different windows */
+    int n_pools;
+    int top; /* candidates of OP_STATS at most */
 } ExecOptions;
 
 /* Rows [row0, row0 + n_rows) of a step are one sequence's tokens at consecutive positions from pos0. */
 typedef struct ExecSpan {
     int64_t row0, n_rows, pos0;
-    const int32_t *table; /* the sequence's blocks */
+    const int32_t *table[KV_POOLS]; /* the sequence's blocks in each pool, by position / 64 */
 } ExecSpan;
 
 typedef struct ExecStep {
@@ -37,6 +45,9 @@ typedef struct Candidate {
     int32_t id; /* of the whole vocabulary */
     float logit;
 } Candidate;
+
+/* The index of the pool whose blocks a state has, -1: none has its window. */
+int exec_pool(const ExecOptions *o, const Value *state);
 
 typedef struct Exec Exec;
 
@@ -58,7 +69,7 @@ const Candidate *exec_candidates(const Exec *x, int64_t row); /* [top] */
 /* This rank's logits of a row (the input of OP_STATS) and the index of the first; *n of them. */
 const float *exec_logits(const Exec *x, int64_t row, int64_t *first, int64_t *n);
 
-/* Bytes of activations that rank `rank` of a plan would need, without making anything. Local. */
-int exec_plan_bytes(const Plan *p, int rank, const ExecOptions *o, uint64_t *bytes, Err *e);
+/* Bytes of activations and states that rank `rank` of a plan would need, without making anything. Local. */
+int exec_plan_bytes(const Plan *p, int rank, const ExecOptions *o, uint64_t *activations, uint64_t *states, Err *e);
 uint64_t exec_activation_bytes(const Exec *x);
 uint64_t exec_state_bytes(const Exec *x);

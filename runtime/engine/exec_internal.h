@@ -41,6 +41,7 @@ struct Step {
     int n_parts;
     KvShape kv;
     uint8_t *state;
+    int pool; /* KV store, attention: whose blocks the state has */
     HeadGroup *group;
     int n_groups, n_heads; /* local query heads */
     Conv *conv;
@@ -87,8 +88,9 @@ static inline bool buf_dense(const Buf *b) { return b->ld == b->columns; }
 /* A step of the list failed, on any thread: the run ends after it. The first failure counts. */
 void exec_fail(Exec *x, const Step *s, const Err *e);
 
-/* layout.c: buffers for every value, from the lives of values. */
+/* layout.c: buffers for every value, from the lives of values; and the bytes of a state. */
 int exec_layout(Exec *x, Err *e);
+int exec_state_size(const Plan *p, int rank, const ExecOptions *o, ValueId v, size_t *bytes, Err *e);
 /* compile.c fills the steps; step_function names what carries one out, NULL: the operator needs no step. */
 StepFn *step_function(OpKind k);
 

@@ -159,10 +159,35 @@ done:
     return status;
 }
 
-int exec_plan_bytes(const Plan *p, int rank, const ExecOptions *o, uint64_t *bytes, Err *e) {
+int exec_pool(const ExecOptions *o, const Value *state) {
+    for (int i = 0; i < o->n_pools; i++)
+        if (o->pool[i].window == state->window) return i;
+    return -1;
+}
+
+int exec_state_size(const Plan *p, int rank, const ExecOptions *o, ValueId v, size_t *bytes, Err *e) {
+    const Value *state = &p->graph.value[v];
+    int pool = exec_pool(o, state);
+    if (pool < 0)
+        return err_set(e, "%s: there are no blocks for a window of %lld", state->name, (long long)state->window);
+    int columns = (int)plan_local_size(p, v, AXIS_LAST, rank);
+    if (!size_mul((size_t)o->pool[pool].blocks, kv_block_bytes((KvShape){1, columns}), bytes))
+        return err_set(e, "%s: a KV cache of %lld blocks is too large", state->name, (long long)o->pool[pool].blocks);
+    *bytes = round_up(*bytes, 64);
+    return 0;
+}
+
+int exec_plan_bytes(const Plan *p, int rank, const ExecOptions *o, uint64_t *activations, uint64_t *states, Err *e) {
     Exec x = {.plan = p, .rank = rank, .o = *o};
     int status = exec_layout(&x, e); /* the arena is address space only: nothing is touched */
-    *bytes = x.activations.used;
+    *activations = x.activations.used;
+    *states = 0;
+    for (ValueId v = 0; v < p->graph.n_values && !status; v++) {
+        if (p->graph.value[v].kind != VALUE_STATE) continue;
+        size_t bytes;
+        status = exec_state_size(p, rank, o, v, &bytes, e);
+        if (!status) *states += bytes;
+    }
     arena_free(&x.activations);
     free(x.buf);
     return status;

@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "engine/kv.h"
 #include "graph/gguf.h"
 #include "graph/passes.h"
 
@@ -97,6 +98,18 @@ static void count_types(SheafModel *m) {
     }
 }
 
+/* Keys and values in fp16, by the layers that keep all of them and those that keep a window. */
+static void describe_cache(SheafModel *m) {
+    SheafModelInfo *info = &m->info;
+    for (ValueId v = 0; v < m->graph.n_values; v++) {
+        const Value *state = &m->graph.value[v];
+        if (state->kind != VALUE_STATE) continue;
+        uint64_t bytes = (uint64_t)state->dim[0].size * 2 * 2;
+        *(state->window ? &info->kv_window_bytes_per_token : &info->kv_bytes_per_token) += bytes;
+        info->window = i64_max(info->window, state->window);
+    }
+}
+
 int model_describe(SheafModel *m, Err *e) {
     static const char *const keys[] = {"general.architecture",   "general.name",         "general.license",
                                        "general.size_label",     "tokenizer.ggml.model", "tokenizer.ggml.pre",
@@ -126,7 +139,7 @@ int model_describe(SheafModel *m, Err *e) {
     info->context = s->context;
     info->rope_base = s->rope_base;
     info->tensors = (int64_t)file_n_tensors(m->file);
-    info->kv_bytes_per_token = (uint64_t)(INT64_C(4) * s->layers * s->kv_heads * s->head_dim);
+    describe_cache(m);
     count_types(m);
     return 0;
 }
@@ -208,17 +221,16 @@ int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, S
                           .wire_bytes_per_token = w.bytes_per_token,
                           .collectives_per_step = w.collectives,
                           .advice = a->advice};
-    int status = 0;
+    int status = kv_pools(&p->graph, 1, n_ctx, o.max_tokens, &o, e);
     for (int r = 0; r < ranks && !status; r++) {
         PlanRankCost c = plan_rank_cost(p, r);
         rank[r] = (SheafPlanRank){.heads = c.heads,
                                   .kv_heads = c.kv_heads,
                                   .ffn_rows = c.ffn_rows,
                                   .vocab_rows = c.vocab_rows,
-                                  .weight_bytes = c.weight_bytes,
-                                  .kv_bytes = c.kv_bytes_per_token * (uint64_t)(ceil_div(n_ctx, KV_BLOCK) * KV_BLOCK)};
+                                  .weight_bytes = c.weight_bytes};
         a->plan.weight_bytes_total += c.weight_bytes;
-        status = exec_plan_bytes(p, r, &o, &rank[r].activation_bytes, e);
+        status = exec_plan_bytes(p, r, &o, &rank[r].activation_bytes, &rank[r].kv_bytes, e);
     }
     if (!status) advise(m, p, a->advice, sizeof a->advice);
     plan_free(p);

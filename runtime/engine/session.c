@@ -85,9 +85,9 @@ static int open_local(SheafSession *s, Err *e) {
     int rank = comm_rank(rt->comm);
     LoadProgress *progress = rank == 0 ? s->o.progress : NULL;
     if (weights_load(s->plan, rank, s->m->file, rt->pool, progress, s->o.progress_arg, &s->weights, e)) return -1;
-    if (kv_create(&s->kv, s->o.n_seqs, s->o.n_ctx, e)) return -1;
-    ExecOptions x = {
-        .max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .kv_blocks = s->kv.n_blocks, .top = SHEAF_TOP};
+    ExecOptions x = {.max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .top = SHEAF_TOP};
+    if (kv_pools(&s->plan->graph, s->o.n_seqs, s->o.n_ctx, s->o.max_batch, &x, e)) return -1;
+    if (kv_create(&s->kv, &x, s->o.n_seqs, s->o.n_ctx, e)) return -1;
     if (exec_create(s->plan, rank, &s->weights, rt->k, rt->pool, rt->comm, &x, &s->exec, e)) return -1;
     return make_memory(s, e);
 }
@@ -170,6 +170,7 @@ const SheafSessionInfo *sheaf_session_info(const SheafSession *s) { return &s->i
 static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e) {
     size_t spans = 0;
     int32_t outputs = 0;
+    kv_make_room(&s->kv, s->tokens, (size_t)d->n_tokens);
     for (int32_t i = 0; i < d->n_tokens; i++) {
         const SheafToken *t = &s->tokens[i];
         if (kv_append(&s->kv, t->seq, t->pos, e)) return -1;
@@ -181,8 +182,13 @@ static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e)
         }
         bool goes_on = i > 0 && s->tokens[i - 1].seq == t->seq && s->tokens[i - 1].pos + 1 == t->pos &&
                        s->spans[spans - 1].n_rows < ATTN_ROWS;
-        if (goes_on) s->spans[spans - 1].n_rows++;
-        else s->spans[spans++] = (ExecSpan){.row0 = i, .n_rows = 1, .pos0 = t->pos, .table = kv_table(&s->kv, t->seq)};
+        if (goes_on) {
+            s->spans[spans - 1].n_rows++;
+            continue;
+        }
+        ExecSpan *span = &s->spans[spans++];
+        *span = (ExecSpan){.row0 = i, .n_rows = 1, .pos0 = t->pos};
+        for (int k = 0; k < s->kv.n_pools; k++) span->table[k] = kv_table(&s->kv, k, t->seq);
     }
     *step = (ExecStep){
         .n_tokens = d->n_tokens, .n_outputs = d->n_outputs, .span = s->spans, .n_spans = spans, .top = d->top};
@@ -342,10 +348,19 @@ int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err)
     if (pos < 0 || pos > kv_length(&s->kv, seq))
         return err_set(e, "sequence %d has %lld positions, not %lld", seq, (long long)kv_length(&s->kv, seq),
                        (long long)pos);
+    if (pos > 0 && pos < kv_earliest(&s->kv, seq))
+        return err_set(e,
+                       "sequence %d cannot be cut at %lld: its layers with a window still have what positions from "
+                       "%lld on see, or cut it at 0",
+                       seq, (long long)pos, (long long)kv_earliest(&s->kv, seq));
     Descriptor d = {.command = COMMAND_TRUNCATE, .seq = seq, .pos = pos};
     if (comm_broadcast(s->rt->comm, &d, sizeof d, e)) return -1;
     kv_truncate(&s->kv, seq, pos);
     return 0;
+}
+
+int64_t sheaf_seq_earliest(const SheafSession *s, int32_t seq) {
+    return seq < 0 || seq >= s->o.n_seqs ? 0 : kv_earliest(&s->kv, seq);
 }
 
 void sheaf_session_close(SheafSession *s) {

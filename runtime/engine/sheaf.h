@@ -73,7 +73,9 @@ typedef struct SheafModelInfo { /* strings live as long as the model; "" when th
     int64_t tensors;
     int n_types;
     SheafTypeCount types[32];
-    uint64_t kv_bytes_per_token; /* all layers, fp16, over all ranks without replication */
+    /* over all ranks without replication, fp16: of the layers that see all positions, and of those with a window */
+    uint64_t kv_bytes_per_token, kv_window_bytes_per_token;
+    int64_t window; /* positions that layers with a window see (the largest), 0: there are none */
 } SheafModelInfo;
 const SheafModelInfo *sheaf_model_info(const SheafModel *m); /* local */
 
@@ -178,8 +180,13 @@ typedef struct SheafResult { /* for one output token, in the order of the batch 
 /* Rank 0: runs n tokens (1 .. max_batch) through the model; results[] has room for the tokens with `output`. `logits`,
  * when not NULL, gets [outputs][vocabulary] (the session must have been opened for it). */
 int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult *results, float *logits, SheafErr *err);
-/* Rank 0: forgets the positions >= pos of a sequence (0: all of it), so that its blocks are free again. */
+/* Rank 0: forgets the positions >= pos of a sequence (0: all of it), so that its blocks are free again. Layers with a
+ * sliding window drop what they no longer see when a step needs the room: a position above 0 and below
+ * sheaf_seq_earliest is refused, since what it would see is gone; cut at 0 and run the tokens again. */
 int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err);
+/* Rank 0: the positions from here on are all that a sequence can be cut at, besides 0. 0 where no layer has a window;
+ * never more than the position at which the last step began. */
+int64_t sheaf_seq_earliest(const SheafSession *s, int32_t seq);
 
 typedef struct SheafSessionInfo {
     double load_s;

@@ -11,7 +11,7 @@ void step_kv_store(Exec *x, const Step *s, int thread, int n) {
         int64_t from = i64_max(span->row0, r0), to = i64_min(span->row0 + span->n_rows, r1);
         for (int64_t r = from; r < to; r++) {
             int64_t pos = span->pos0 + (r - span->row0);
-            uint8_t *block = s->state + (size_t)span->table[pos / KV_BLOCK] * block_bytes;
+            uint8_t *block = s->state + (size_t)span->table[s->pool][pos / KV_BLOCK] * block_bytes;
             x->k->kv_store(block, s->kv, (int)(pos % KV_BLOCK), buf_row(&s->in[0], r), buf_row(&s->in[1], r));
         }
     }
@@ -28,7 +28,7 @@ static void attend(const Exec *x, const Step *s, const ExecSpan *span, const Hea
                    .scale = s->op->u.attn.scale,
                    .shape = s->kv,
                    .blocks = s->state,
-                   .table = span->table,
+                   .table = span->table[s->pool],
                    .pos0 = span->pos0,
                    .n_rows = span->n_rows,
                    .window = s->op->u.attn.window,

@@ -185,6 +185,7 @@ ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueI
     op.u.attn = shape;
     snprintf(op.name, sizeof op.name, "%.40s.store", name);
     graph_push(g, &op);
+    g->value[state].window = shape.window;
     op.kind = OP_ATTENTION;
     return emit(g, op, name, 2, (ValueId[]){q, state}, g->value[q]);
 }

@@ -44,6 +44,7 @@ typedef struct Value {
     int32_t tensor;     /* weight in a model file: index of its tensor there; else -1 */
     uint64_t offset;    /* bytes from the tensor's start: of a part of it */
     const void *memory; /* weight given in memory (not owned), else NULL */
+    int64_t window;     /* state: positions back that are read, the newest included; 0: all */
 } Value;
 
 typedef enum OpKind {
@@ -161,7 +162,8 @@ Dim dim_outputs(void);
 int64_t value_columns(const Graph *g, ValueId v);
 
 ValueId graph_input(Graph *g, const char *name, QType t, int n_dims, const Dim *dims);
-ValueId graph_state(Graph *g, const char *name, int kv_heads, int head_dim); /* KV cache of one layer */
+/* KV cache of one layer; its window becomes that of the attention that reads it. */
+ValueId graph_state(Graph *g, const char *name, int kv_heads, int head_dim);
 /* A weight that is a tensor of the model file (its index), or in memory (tensor -1). dims are constants. */
 ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int64_t *dims, int32_t tensor,
                      const void *memory);

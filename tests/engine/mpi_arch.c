@@ -83,23 +83,13 @@ static void check_same(SheafSession *s, void *arg) {
     record_free(&again);
 }
 
-static void write_model(const char *path, const char *name) {
-    size_t size;
-    uint8_t *bytes = arch_model(name, &size);
-    FILE *f = fopen(path, "wb");
-    CU_ASSERT_FATAL(f && fwrite(bytes, 1, size, f) == size && !fclose(f));
-    free(bytes);
-}
-
 static void test_against_transformers(void) {
     const SheafSessionOptions so = {.n_ctx = 128, .n_seqs = 1, .max_batch = 128, .max_outputs = 128, .logits = true};
-    int32_t pid = (int32_t)getpid();
-    CU_ASSERT_FATAL(!comm_broadcast(job, &pid, sizeof pid, NULL));
     for (int i = 0; i < N_MODELS; i++) {
         char path[64];
         Model m = {models[i], record_make(1, ARCH_TOKENS, ARCH_VOCAB)};
-        snprintf(path, sizeof path, "/tmp/sheaf_arch_%d_%d.gguf", pid, i);
-        if (rank() == 0) write_model(path, m.name);
+        shared_path(path);
+        if (rank() == 0) arch_write(path, m.name);
         CU_ASSERT_FATAL(!comm_barrier(job, NULL));
         with_session(&(SheafRuntimeOptions){.threads = 2, .check = true}, path, &so, check_model, &m);
         bool runnable;

@@ -23,7 +23,8 @@ typedef struct Machine {
     Exec *exec;
 } Machine;
 
-static const ExecOptions options = {.max_tokens = 100, .max_outputs = 40, .kv_blocks = 2, .top = 8};
+static const ExecOptions options = {
+    .max_tokens = 100, .max_outputs = 40, .pool = {{0, 2}, {10, 2}}, .n_pools = 2, .top = 8};
 
 static bool machine_make(Machine *m, const Graph *g, int n_ranks, int rank, int n_threads, const ModelFile *file) {
     *m = (Machine){0};
@@ -72,7 +73,7 @@ static void run_llama(Machine *m, int vocab, float *out) {
     for (int i = 0; i < TOKENS; i++) {
         ids[i] = (i * 37 + 11) % vocab;
         positions[i] = i;
-        if (i % ATTN_ROWS == 0) span[n_spans++] = (ExecSpan){i, i64_min(ATTN_ROWS, TOKENS - i), i, table};
+        if (i % ATTN_ROWS == 0) span[n_spans++] = (ExecSpan){i, i64_min(ATTN_ROWS, TOKENS - i), i, {table, table}};
     }
     for (int i = 0; i < OUTPUTS; i++) {
         rows[i] = 3 * i + 2;
@@ -269,10 +270,11 @@ static void check_all_ranks(const Graph *g, const ModelFile *file, const char *w
             snprintf(text, sizeof text, "%s, rank %d of %d", what, rank, n);
             if (machine_make(&m, g, n, rank, 1, file)) {
                 check_buffers(m.exec, text);
-                uint64_t bytes = 0;
+                uint64_t bytes = 0, states = 0;
                 Err e;
-                CU_ASSERT(!exec_plan_bytes(m.plan, rank, &options, &bytes, &e));
+                CU_ASSERT(!exec_plan_bytes(m.plan, rank, &options, &bytes, &states, &e));
                 CU_ASSERT_EQUAL(bytes, exec_activation_bytes(m.exec));
+                CU_ASSERT_EQUAL(states, exec_state_bytes(m.exec));
             }
             machine_free(&m);
         }
@@ -353,7 +355,7 @@ static void test_buffers(void) {
 
 /* Layers use the same memory again: 9 layers need as much as 4 do. */
 static void test_reuse(void) {
-    uint64_t bytes[2];
+    uint64_t bytes[2], states;
     for (int i = 0; i < 2; i++) {
         const TinyModel tiny = {
             .layers = i ? 9 : 4, .width = 96, .heads = 3, .kv_heads = 1, .ffn = 160, .vocab = 270, .qtype = QT_Q8_0};
@@ -361,7 +363,7 @@ static void test_reuse(void) {
         Plan *p;
         Err e;
         CU_ASSERT_FATAL(!passes_run(&g, QT_A16, &e) && !plan_make(&g, &(PlanOptions){.n_ranks = 2}, &p, &e));
-        CU_ASSERT(!exec_plan_bytes(p, 0, &options, &bytes[i], &e));
+        CU_ASSERT(!exec_plan_bytes(p, 0, &options, &bytes[i], &states, &e));
         plan_free(p);
         graph_free(&g);
     }
