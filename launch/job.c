@@ -8,13 +8,14 @@
 
 enum { DEFAULT_CTX = 4096 };
 
-int job_ctx(const Job *job, int64_t *n_ctx, SheafErr *e) {
+int64_t job_ctx(const Job *job) {
     int64_t most = sheaf_model_info(job->m)->context, wanted = job->o->ctx;
     if (wanted == 0) wanted = most > 0 && most < DEFAULT_CTX ? most : DEFAULT_CTX;
-    if (most > 0 && wanted > most)
-        return fail(e, "--ctx %" PRId64 ": %s has a context of %" PRId64 " positions", wanted, job->o->model, most);
-    *n_ctx = wanted;
-    return 0;
+    if (most > 0 && wanted > most && sheaf_rank(job->rt) == 0 && !job->o->quiet)
+        report_note("warning: %s was trained for %" PRId64 " positions, --ctx %" PRId64
+                    " asks for more: results may be poor beyond them",
+                    job->o->model, most, wanted);
+    return wanted;
 }
 
 static void show_loading(void *bar, uint64_t done, uint64_t total) { progress_show(bar, done, total, NULL); }

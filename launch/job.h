@@ -21,9 +21,9 @@ int info_verb(Job *job, SheafErr *e);
 int plan_verb(Job *job, SheafErr *e);
 int quantize_verb(Job *job, SheafErr *e);
 
-/* The positions of a context: --ctx, or the smaller of 4096 and the model's own; more than the model has is an error.
- * Local; the same on all ranks. */
-int job_ctx(const Job *job, int64_t *n_ctx, SheafErr *e);
+/* The positions of a context: --ctx, or the smaller of 4096 and the model's own. More than the model was trained for is
+ * warned about, by rank 0. Local; the same on all ranks. */
+int64_t job_ctx(const Job *job);
 
 /* Opens the session with a progress bar on rank 0. Collective. */
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e);

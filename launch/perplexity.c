@@ -180,7 +180,7 @@ static int lead(Evaluation *v, SheafErr *e) {
  * than a step goes alone, in several. */
 static int prepare(Evaluation *v, SheafErr *e) {
     const Options *o = v->job->o;
-    if (job_ctx(v->job, &v->n_ctx, e)) return -1;
+    v->n_ctx = job_ctx(v->job);
     v->first = v->n_ctx / 2;
     v->at_once = o->batch >= v->n_ctx ? o->batch / v->n_ctx : 1;
     if (o->windows > 0 && o->windows < v->at_once) v->at_once = o->windows;

@@ -62,9 +62,9 @@ static void add_json(const SheafPlan *p, const Job *job, int64_t n_ctx, StrBuf *
 int plan_verb(Job *job, SheafErr *e) {
     if (sheaf_rank(job->rt) != 0) return 0;
     int ranks = job->o->ranks > 0 ? (int)job->o->ranks : sheaf_ranks(job->rt);
-    int64_t n_ctx;
+    int64_t n_ctx = job_ctx(job);
     SheafPlan *p = NULL;
-    if (job_ctx(job, &n_ctx, e) || sheaf_plan(job->m, ranks, n_ctx, &p, e)) return -1;
+    if (sheaf_plan(job->m, ranks, n_ctx, &p, e)) return -1;
     StrBuf out = {0};
     if (job->o->json) add_json(p, job, n_ctx, &out);
     else add_table(p, sheaf_model_info(job->m), n_ctx, &out);

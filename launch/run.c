@@ -265,7 +265,8 @@ static int prepare(Run *r, SheafErr *e) {
                               .top_p = (float)o->top_p,
                               .min_p = (float)o->min_p,
                               .seed = (uint64_t)o->seed};
-    if (job_ctx(r->job, &r->n_ctx, e) || sheaf_sampler_new(&sampling, &r->sampler, e)) return -1;
+    r->n_ctx = job_ctx(r->job);
+    if (sheaf_sampler_new(&sampling, &r->sampler, e)) return -1;
     r->batch = o->batch < r->n_ctx ? o->batch : r->n_ctx;
     r->stop = (Stop){.strings = o->stop.item, .n = o->stop.n};
     return sheaf_rank(r->job->rt) == 0 ? take_prompt(r, e) : 0;

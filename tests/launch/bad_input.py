@@ -113,7 +113,6 @@ class BadInput(unittest.TestCase):
         self.failure([*run, "-f", self.path / "latin1.txt"], "3")  # the offset
         self.failure([*run, "-f", self.path / "long.txt"], "context")
         self.failure([*run, "-p", "a few words", "--ctx", "2"], "context")
-        self.failure([*run, "-p", "a", "--ctx", "100000"], "--ctx 100000")
         self.failure([*run, "-p", ""], "empty", ranks=(0, 1, 2))
         self.failure([*run, "-p", "a", "--chat"], "chat template")  # the tiny model has none
         self.failure(run, "empty")  # nothing on standard input

@@ -100,6 +100,19 @@ class Run(unittest.TestCase):
         self.assertEqual(j["stop_reason"], "context")
         self.assertEqual(j["prompt_tokens"] + j["generated_tokens"], 40 + 1)  # the last one needs no position
 
+    def test_more_context_than_trained_for_is_warned_about(self):
+        for verb in (["run", self.model, "-p", "a", "-n", 1], ["plan", self.model, "-n", 3]):
+            for ranks in (0, 3):
+                r = program.run([*verb, "--ctx", 300], ranks)
+                self.assertEqual(r.status, 0)
+                warnings = [line for line in r.err if "warning" in line]
+                self.assertEqual(len(warnings), 1, r.err)
+                self.assertRegex(warnings[0], "tiny.gguf was trained for 256 positions, --ctx 300")
+                r = program.run([*verb, "--ctx", 256], ranks)
+                self.assertEqual([line for line in r.err if "warning" in line], [])
+        j = self.generate("--ctx", 300, tokens=-1)  # -q: nothing on standard error; and all of it is there
+        self.assertEqual(j["prompt_tokens"] + j["generated_tokens"], 300 + 1)
+
     def test_environment_gives_options(self):
         j = self.generate(environment={"SHEAF_SEED": "77", "SHEAF_CTX": "99"})
         self.assertEqual((j["seed"], j["ctx"]), (77, 99))
