@@ -107,6 +107,7 @@ static void hash_attributes(XXH64_state_t *s, const Op *op) {
         i[2] = op->u.rope.shape.dim;
         i[3] = op->u.rope.shape.neox;
         i[4] = op->u.rope.shape.original;
+        i[5] = op->u.rope.shape.short_context;
         break;
     case OP_KV_STORE:
     case OP_ATTENTION:

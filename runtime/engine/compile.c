@@ -91,14 +91,15 @@ static double yarn_scaled(const RopeShape *r, int pair) {
 static int compile_rope_table(Exec *x, const Op *op, Step *s, Err *e) {
     const RopeShape *r = &op->u.rope.shape;
     int pairs = r->dim / 2;
-    const float *factors = op->n_in == 2 ? x->weights->weight[op->in[1]].values : NULL;
+    int which = op->n_in == 3 && x->o.context > r->short_context ? 2 : 1;
+    const float *factors = op->n_in > 1 ? x->weights->weight[op->in[which]].values : NULL;
     s->freq = malloc((size_t)pairs * sizeof *s->freq);
     if (!s->freq) return out_of_memory(e);
     for (int i = 0; i < pairs; i++) {
         double speed = det_pow(r->base, -2.0 * i / r->dim), scaled = r->original ? yarn_scaled(r, i) : 1;
         s->freq[i] = speed * (1 - scaled + scaled * r->scale) / (factors ? (double)factors[i] : 1);
     }
-    s->table_scale = (float)(r->original ? r->attention : 1);
+    s->table_scale = (float)r->attention;
     return 0;
 }
 

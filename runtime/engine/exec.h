@@ -19,7 +19,8 @@ typedef struct ExecOptions {
     int64_t max_tokens, max_outputs; /* what T and R may be */
     KvPoolSize pool[KV_POOLS];       /* [n_pools] of different windows */
     int n_pools;
-    int top; /* candidates of OP_STATS at most */
+    int64_t context; /* positions a sequence may have: chooses between rotations */
+    int top;         /* candidates of OP_STATS at most */
 } ExecOptions;
 
 /* Rows [row0, row0 + n_rows) of a step are one sequence's tokens at consecutive positions from pos0. */

@@ -85,7 +85,8 @@ static int open_local(SheafSession *s, Err *e) {
     int rank = comm_rank(rt->comm);
     LoadProgress *progress = rank == 0 ? s->o.progress : NULL;
     if (weights_load(s->plan, rank, s->m->file, rt->pool, progress, s->o.progress_arg, &s->weights, e)) return -1;
-    ExecOptions x = {.max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .top = SHEAF_TOP};
+    ExecOptions x = {
+        .max_tokens = s->o.max_batch, .max_outputs = s->o.max_outputs, .context = s->o.n_ctx, .top = SHEAF_TOP};
     if (kv_pools(&s->plan->graph, s->o.n_seqs, s->o.n_ctx, s->o.max_batch, &x, e)) return -1;
     if (kv_create(&s->kv, &x, s->o.n_seqs, s->o.n_ctx, e)) return -1;
     if (exec_create(s->plan, rank, &s->weights, rt->k, rt->pool, rt->comm, &x, &s->exec, e)) return -1;

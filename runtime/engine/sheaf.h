@@ -145,7 +145,8 @@ void sheaf_plan_free(SheafPlan *p);
 
 /* ---- a session --------------------------------------------------------------------------------------------------- */
 typedef struct SheafSessionOptions {
-    int64_t n_ctx;       /* positions a sequence may have; 0: the smaller of 4096 and the model's own */
+    int64_t n_ctx;       /* positions a sequence may have; 0: the smaller of 4096 and the model's own. A model with
+                            LongRoPE turns by its long factors when this is more than it was first trained for */
     int64_t n_seqs;      /* sequences held at once; 0: 1 */
     int64_t max_batch;   /* tokens in one step at most; 0: 512 */
     int64_t max_outputs; /* rows of a step that may want a result; 0: n_seqs */

@@ -9,8 +9,9 @@ static const struct {
     const char *name;
     ArchBuild *build;
 } architectures[] = {
-    {"llama", arch_llama},   {"qwen2", arch_qwen2}, {"qwen3", arch_qwen3}, {"gemma2", arch_gemma2},
-    {"gemma3", arch_gemma3}, {"phi3", arch_phi3},   {"olmo2", arch_olmo2},
+    {"llama", arch_llama},   {"qwen2", arch_qwen2},     {"qwen3", arch_qwen3},
+    {"gemma2", arch_gemma2}, {"gemma3", arch_gemma3},   {"phi3", arch_phi3},
+    {"olmo2", arch_olmo2},   {"smollm3", arch_smollm3}, {"granite", arch_granite},
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 

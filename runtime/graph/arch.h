@@ -41,7 +41,8 @@ const char *builder_name(int64_t layer, const char *what);
 /* The metadata that most architectures share, into *s, with vocab from the embedding's rows; also checks that heads
  * fit. */
 void builder_shape(Builder *b, LmShape *s);
-/* Rotary positions as the metadata have them: base, dimensions, linear or YaRN scaling; other kinds are a failure. */
+/* Rotary positions as the metadata have them: base, dimensions, linear or YaRN scaling, LongRoPE; other kinds are a
+ * failure. */
 RopeShape builder_rope(Builder *b, const LmShape *s, bool neox);
 /* The window of a layer's attention, 0: it sees all. From attention.sliding_window and
  * attention.sliding_window_pattern, which is a list with a flag for each layer, or a period: the last layer of each
@@ -55,15 +56,20 @@ typedef struct LmInputs {
     ValueId rows, targets;  /* [R] */
 } LmInputs;
 LmInputs builder_inputs(Builder *b);
+/* Cosines and sines [T][rope_dim] for those positions, with the factors that the file has. */
+ValueId builder_rope_table(Builder *b, const LmInputs *in, RopeShape rope);
 /* A linear NAME.weight [rows][columns of x] with NAME.bias when the file has one. */
 ValueId builder_linear(Builder *b, int64_t layer, const char *name, ValueId x, int64_t rows, int64_t columns);
 /* An RMS norm NAME.weight over the `columns` of x. */
 ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int64_t columns, float eps);
-/* The end of a language model: selected rows, output_norm, head (output.weight, or the embedding), a soft cap of the
- * logits when `softcap` > 0, statistics. Sets the graph's output. A tensor of the file that nothing used is a failure.
- */
+/* Selected rows, output_norm, head (output.weight, or the embedding) -> logits [R][vocab]. */
+ValueId builder_head(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps);
+/* Statistics of the logits, which are the graph's output. A tensor of the file that nothing used is a failure. */
+void builder_end(Builder *b, const LmInputs *in, ValueId logits);
+/* Both, with a soft cap of the logits when `softcap` > 0. */
 void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,
                     float softcap);
 
 typedef int ArchBuild(Builder *b, LmShape *shape);
-ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_gemma2, arch_gemma3, arch_phi3, arch_olmo2;
+ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_gemma2, arch_gemma3, arch_phi3, arch_olmo2, arch_smollm3,
+    arch_granite;

@@ -19,7 +19,7 @@ static int build(Builder *b, LmShape *s, const Gemma *v) {
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     float eps = (float)builder_float(b, "attention.layer_norm_rms_epsilon", NAN);
     RopeShape rope = builder_rope(b, s, true),
-              local = {.dim = rope.dim, .neox = true, .base = v->local_base, .scale = 1};
+              local = {.dim = rope.dim, .neox = true, .base = v->local_base, .scale = 1, .attention = 1};
     int64_t scale_dim = s->layers == v->large ? s->width / s->heads : s->head_dim;
     AttnShape attn = {
         (int)s->heads, (int)s->kv_heads, (int)s->head_dim, 1.0f / sqrtf((float)scale_dim), v->score_cap, 0};
@@ -27,8 +27,8 @@ static int build(Builder *b, LmShape *s, const Gemma *v) {
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
-    ValueId global_table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
-    ValueId local_table = -1; /* the same, of layers with a window */
+    ValueId global_table = builder_rope_table(b, &in, rope); /* [T][rope_dim] */
+    ValueId local_table = -1;                                /* the same, of layers with a window */
     if (windows) local_table = graph_rope_table(g, "rope_table_local", in.positions, -1, local);
     ValueId x = graph_embed(g, "token_embd", in.ids, emb);        /* [T][width] */
     x = graph_scale(g, "token_scale", x, sqrtf((float)s->width)); /* [T][width] */

@@ -9,16 +9,16 @@ int arch_olmo2(Builder *b, LmShape *s) {
     builder_shape(b, s);
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     float eps = (float)builder_float(b, "attention.layer_norm_rms_epsilon", NAN);
-    RopeShape rope = builder_rope(b, s, true), local = {.dim = rope.dim, .neox = true, .scale = 1};
+    RopeShape rope = builder_rope(b, s, true), local = {.dim = rope.dim, .neox = true, .scale = 1, .attention = 1};
     local.base = builder_float(b, "rope.freq_base_swa", s->rope_base);
     bool windows = builder_int(b, "attention.sliding_window", 0, INT32_MAX, 0) > 0;
     AttnShape attn = {(int)s->heads, (int)s->kv_heads, (int)s->head_dim, 1.0f / sqrtf((float)s->head_dim), 0, 0};
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
-    ValueId x = graph_embed(g, "token_embd", in.ids, emb);                            /* [T][width] */
-    ValueId global_table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
-    ValueId local_table = -1; /* the same, of layers with a window */
+    ValueId x = graph_embed(g, "token_embd", in.ids, emb);   /* [T][width] */
+    ValueId global_table = builder_rope_table(b, &in, rope); /* [T][rope_dim] */
+    ValueId local_table = -1;                                /* the same, of layers with a window */
     if (windows) local_table = graph_rope_table(g, "rope_table_local", in.positions, -1, local);
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {

@@ -13,8 +13,8 @@ int arch_phi3(Builder *b, LmShape *s) {
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
-    ValueId x = graph_embed(g, "token_embd", in.ids, emb);                     /* [T][width] */
-    ValueId table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
+    ValueId x = graph_embed(g, "token_embd", in.ids, emb); /* [T][width] */
+    ValueId table = builder_rope_table(b, &in, rope);      /* [T][rope_dim] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
         attn.window = builder_window(b, l, 0);

@@ -14,10 +14,11 @@ static int build(Builder *b, LmShape *s, bool head_norms) {
 
     LmInputs in = builder_inputs(b);
     ValueId emb = builder_weight(b, -1, "token_embd.weight", s->vocab, s->width);
-    ValueId x = graph_embed(g, "token_embd", in.ids, emb);                     /* [T][width] */
-    ValueId table = graph_rope_table(g, "rope_table", in.positions, -1, rope); /* [T][rope_dim] */
+    ValueId x = graph_embed(g, "token_embd", in.ids, emb); /* [T][width] */
+    ValueId table = builder_rope_table(b, &in, rope);      /* [T][rope_dim] */
 
     for (int64_t l = 0; l < s->layers && !b->failed; l++) {
+        attn.window = builder_window(b, l, 0);
         ValueId h = builder_norm(b, l, "attn_norm", x, s->width, eps); /* [T][width] */
         ValueId xq = builder_linear(b, l, "attn_q", h, q, s->width);   /* [T][heads * head_dim] */
         ValueId xk = builder_linear(b, l, "attn_k", h, kv, s->width);  /* [T][kv_heads * head_dim] */

@@ -38,10 +38,10 @@ void builder_refuse(Builder *b, const char *key, const char *what) {
 }
 
 /* The kinds of scaling of rotary positions that rope.scaling.type names. */
-typedef enum RopeScaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, N_SCALINGS } RopeScaling;
+typedef enum RopeScaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONGROPE, N_SCALINGS } RopeScaling;
 
 static RopeScaling rope_scaling(Builder *b) {
-    static const char *const names[N_SCALINGS] = {"none", "linear", "yarn"};
+    static const char *const names[N_SCALINGS] = {"none", "linear", "yarn", "longrope"};
     Text s = {names[SCALING_LINEAR], 6}; /* older files have a factor alone */
     char key[128];
     snprintf(key, sizeof key, "%s.rope.scaling.type", b->arch);
@@ -54,7 +54,8 @@ static RopeScaling rope_scaling(Builder *b) {
             return (RopeScaling)i;
         }
     err_set(b->e,
-            "%s: rotary positions scaled by \"%s\" (%s) are not supported by this build (none, linear and yarn are)",
+            "%s: rotary positions scaled by \"%s\" (%s) are not supported by this build (none, linear, yarn and "
+            "longrope are)",
             model_file_path(b->f), text_printable(s).text, key);
     return SCALING_NONE;
 }
@@ -65,23 +66,26 @@ static void rope_yarn(Builder *b, const LmShape *s, RopeShape *r) {
     r->beta_fast = builder_float(b, "rope.scaling.yarn_beta_fast", 32);
     r->beta_slow = builder_float(b, "rope.scaling.yarn_beta_slow", 1);
     /* converters put transformers' attention_factor there, which stands in place of the usual one */
-    r->attention = builder_float(b, "rope.scaling.yarn_attn_factor", usual);
-    r->attention *= builder_float(b, "rope.scaling.attn_factor", 1);
+    r->attention *= builder_float(b, "rope.scaling.yarn_attn_factor", usual);
     builder_refuse(b, "rope.scaling.yarn_log_multiplier", "other attention factors of YaRN");
     if (builder_float(b, "rope.scaling.yarn_ext_factor", 1) != 1)
         builder_refuse(b, "rope.scaling.yarn_ext_factor", "other mixtures of YaRN");
 }
 
+static bool has_long_factors(const Builder *b) {
+    return builder_has(b, -1, "rope_factors_long.weight") || builder_has(b, -1, "rope_factors_short.weight");
+}
+
 RopeShape builder_rope(Builder *b, const LmShape *s, bool neox) {
-    RopeShape r = {.neox = neox, .base = s->rope_base, .scale = 1, .attention = 1};
+    RopeShape r = {.neox = neox, .base = s->rope_base, .scale = 1};
     r.dim = (int)builder_int(b, "rope.dimension_count", 2, s->head_dim, s->head_dim);
-    if (builder_has(b, -1, "rope_factors_long.weight")) {
-        if (!b->failed)
-            err_set(b->e, "%s: rotary positions with long and short factors (LongRoPE) are not supported by this build",
-                    model_file_path(b->f));
-        b->failed = true;
-    }
+    r.attention = builder_float(b, "rope.scaling.attn_factor", 1);
     RopeScaling scaling = rope_scaling(b);
+    if (scaling == SCALING_LONGROPE || has_long_factors(b)) {
+        builder_refuse(b, "rope.scaling.factor", "long and short factors of rotary positions beside another factor");
+        r.short_context = builder_int(b, "rope.scaling.original_context_length", 1, INT32_MAX, s->context);
+        return r;
+    }
     double factor = builder_float(b, "rope.scale_linear", 1); /* an older name */
     factor = builder_float(b, "rope.scaling.factor", factor);
     if (factor < 0 && !b->failed) {
@@ -118,6 +122,17 @@ LmInputs builder_inputs(Builder *b) {
                       .positions = graph_input(b->g, "positions", QT_I32, 1, (Dim[]){dim_tokens()}),
                       .rows = graph_input(b->g, "rows", QT_I32, 1, (Dim[]){dim_outputs()}),
                       .targets = graph_input(b->g, "targets", QT_I32, 1, (Dim[]){dim_outputs()})};
+}
+
+ValueId builder_rope_table(Builder *b, const LmInputs *in, RopeShape rope) {
+    ValueId factors = -1;
+    if (rope.short_context > 0) {
+        factors = builder_weight(b, -1, "rope_factors_short.weight", 0, rope.dim / 2);
+        ValueId longer = builder_weight(b, -1, "rope_factors_long.weight", 0, rope.dim / 2);
+        return graph_longrope_table(b->g, "rope_table", in->positions, factors, longer, rope);
+    }
+    if (builder_has(b, -1, "rope_freqs.weight")) factors = builder_weight(b, -1, "rope_freqs.weight", 0, rope.dim / 2);
+    return graph_rope_table(b->g, "rope_table", in->positions, factors, rope);
 }
 
 ValueId builder_linear(Builder *b, int64_t layer, const char *name, ValueId x, int64_t rows, int64_t columns) {
@@ -165,15 +180,22 @@ static void refuse_unused(Builder *b) {
     }
 }
 
-void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,
-                    float softcap) {
-    Graph *g = b->g;
-    x = graph_select(g, "select", x, in->rows);               /* [R][width] */
+ValueId builder_head(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps) {
+    x = graph_select(b->g, "select", x, in->rows);            /* [R][width] */
     x = builder_norm(b, -1, "output_norm", x, s->width, eps); /* [R][width] */
     ValueId head =
         builder_has(b, -1, "output.weight") ? builder_weight(b, -1, "output.weight", s->vocab, s->width) : embedding;
-    ValueId logits = graph_linear(g, "output", x, head, -1); /* [R][vocab] */
-    if (softcap > 0) logits = graph_softcap(g, "output_cap", logits, softcap);
-    g->output = graph_stats(g, "stats", logits, in->targets);
+    return graph_linear(b->g, "output", x, head, -1); /* [R][vocab] */
+}
+
+void builder_end(Builder *b, const LmInputs *in, ValueId logits) {
+    b->g->output = graph_stats(b->g, "stats", logits, in->targets);
     refuse_unused(b);
+}
+
+void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,
+                    float softcap) {
+    ValueId logits = builder_head(b, s, in, x, embedding, eps);
+    if (softcap > 0) logits = graph_softcap(b->g, "output_cap", logits, softcap);
+    builder_end(b, in, logits);
 }

@@ -40,8 +40,11 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
             what = "heads do not fill the input";
         break;
     case OP_ROPE_TABLE:
-        if (op->n_in == 2 && (v[1]->n_dims != 1 || v[1]->dim[0].size * 2 != op->u.rope.shape.dim))
-            what = "wants one factor for each pair of rotated dimensions";
+        for (int i = 1; i < op->n_in; i++)
+            if (v[i]->n_dims != 1 || v[i]->dim[0].size * 2 != op->u.rope.shape.dim)
+                what = "wants one factor for each pair of rotated dimensions";
+        if ((op->n_in == 3) != (op->u.rope.shape.short_context > 0))
+            what = "long and short factors, and the context that divides them, go together";
         break;
     case OP_ROPE:
         if (value_columns(g, op->in[0]) != (int64_t)op->u.rope.heads * op->u.rope.head_dim)

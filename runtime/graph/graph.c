@@ -160,14 +160,23 @@ ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float e
     return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
-ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape) {
-    if (!given(g, name, 1, &positions)) return -1;
+static ValueId emit_rope_table(Graph *g, const char *name, int n_in, const ValueId *in, RopeShape shape) {
+    if (!given(g, name, n_in, in)) return -1;
     Op op = {.kind = OP_ROPE_TABLE};
     op.u.rope.shape = shape;
     Value v = {.type = QT_F32, .n_dims = 2};
-    v.dim[0] = g->value[positions].dim[0];
+    v.dim[0] = g->value[in[0]].dim[0];
     v.dim[1] = dim_const(shape.dim);
-    return emit(g, op, name, factors >= 0 ? 2 : 1, (ValueId[]){positions, factors}, v);
+    return emit(g, op, name, n_in, in, v);
+}
+
+ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape) {
+    return emit_rope_table(g, name, factors >= 0 ? 2 : 1, (ValueId[]){positions, factors}, shape);
+}
+
+ValueId graph_longrope_table(Graph *g, const char *name, ValueId positions, ValueId short_factors, ValueId long_factors,
+                             RopeShape shape) {
+    return emit_rope_table(g, name, 3, (ValueId[]){positions, short_factors, long_factors}, shape);
 }
 
 ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, RopeShape shape) {

@@ -53,7 +53,8 @@ typedef enum OpKind {
     OP_RMSNORM,    /* (x [..][D], w [D]) -> the same shape; its type may be QT_A8 or QT_A16 */
     OP_HEADNORM,   /* (x [..][heads * head_dim], w [head_dim]): RMS norm of each head by itself */
     OP_QUANTISE,   /* (x) -> the same values as QT_A8 or QT_A16 */
-    OP_ROPE_TABLE, /* (positions [T], factors [rope_dim / 2] or none) -> [T][rope_dim]: cosine, sine pairs */
+    OP_ROPE_TABLE, /* (positions [T], then none, one or two of factors [rope_dim / 2]) -> [T][rope_dim]: cosine, sine
+                      pairs */
     OP_ROPE,       /* (x [T][heads * head_dim], table) -> the same, in place */
     OP_KV_STORE,   /* (k, v [T][kv_heads * head_dim], state): writes into the state */
     OP_ATTENTION,  /* (q [T][heads * head_dim], state) -> [T][heads * head_dim] */
@@ -77,16 +78,21 @@ typedef enum OpKind {
 
 typedef enum PoolKind { POOL_MAX, POOL_AVERAGE, POOL_GLOBAL_AVERAGE } PoolKind;
 
-/* Rotary positions: pair i of position p turns by p * base^(-2 i / dim) * scale / factors[i], arXiv:2104.09864. */
+/* Rotary positions: pair i of position p turns by p * base^(-2 i / dim) * scale / factors[i], arXiv:2104.09864; cosine
+ * and sine are multiplied by attention. */
 typedef struct RopeShape {
     int dim;   /* rotated dimensions of a head, even */
     bool neox; /* pairs (i, i + dim/2) in place of (2i, 2i + 1) */
     double base;
     double scale; /* 1: none; linear scaling by 1 / factor */
+    double attention;
     /* YaRN (arXiv:2309.00071) when original > 0: fast pairs keep their speed, slow ones are scaled, between beta_fast
-     * and beta_slow turns over the `original` context; cosine and sine are multiplied by attention. */
+     * and beta_slow turns over the `original` context. */
     int64_t original;
-    double beta_fast, beta_slow, attention;
+    double beta_fast, beta_slow;
+    /* LongRoPE (arXiv:2402.13753) when above 0: the first factors serve contexts up to this length, the second longer
+     * ones. The context is that which a sequence may have, not what it has: keys in the cache are turned already. */
+    int64_t short_context;
 } RopeShape;
 
 /* What an attention is, but for its inputs. */
@@ -174,6 +180,9 @@ ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float ep
 ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps);
 /* `factors` (a weight [rope_dim / 2]) or -1. */
 ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape);
+/* With factors for contexts up to shape.short_context, and for longer ones. */
+ValueId graph_longrope_table(Graph *g, const char *name, ValueId positions, ValueId short_factors, ValueId long_factors,
+                             RopeShape shape);
 ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, RopeShape shape);
 /* Stores k and v, then attends: q [T][heads * head_dim] over the state -> [T][heads * head_dim]. */
 ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, AttnShape shape);

@@ -276,37 +276,71 @@ static void rename_architecture(uint8_t *bytes, size_t size, const void *name) {
         }
 }
 
+static const TinyVariant plain = {.arch = "llama",
+                                  .layers = 1,
+                                  .width = 96,
+                                  .heads = 3,
+                                  .kv_heads = 1,
+                                  .head_dim = 32,
+                                  .ffn = 64,
+                                  .vocab = 300,
+                                  .qtype = QT_F32,
+                                  .pre_norms = true};
+
+/* Names that begin like one that is known, too. */
 static void test_unknown_architecture(void) {
     GgufWriter w = writer(&tiny);
     Built b = build(&w, rename_architecture, "opera");
     refused(&b, "opera", "llama");
+    static const char *const others[] = {"llama4", "gemma3n", "gemma", "qwen", "granitemoe", "phi2"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        TinyVariant m = plain;
+        char name[32];
+        m.arch = others[i];
+        w = variant(&m);
+        b = build(&w, NULL, NULL);
+        snprintf(name, sizeof name, "\"%s\" is not supported", m.arch);
+        refused(&b, name, "granite");
+    }
+}
+
+/* Granite's factors: 0 rotations where the file says so, the logits divided; each is 1 where the file has none, but for
+ * the logits' one. */
+static void test_granite(void) {
+    TinyVariant m = plain;
+    m.arch = "granite";
+    for (int rotates = 0; rotates < 2; rotates++) {
+        GgufWriter w = variant(&m);
+        gw_f32(&w, "granite.logit_scale", 8);
+        gw_f32(&w, "granite.residual_scale", 0.25F);
+        gw_bool(&w, "granite.rope.scaling.finetuned", rotates);
+        Built b = build(&w, NULL, NULL);
+        CU_ASSERT_EQUAL_FATAL(b.status, 0);
+        CU_ASSERT_EQUAL(count(&b.graph, OP_ROPE), 2 * rotates);
+        CU_ASSERT_EQUAL(count(&b.graph, OP_ROPE_TABLE), rotates);
+        CU_ASSERT_EQUAL(op_named(&b.graph, "token_scale")->u.scale.factor, 1.0F);
+        CU_ASSERT_EQUAL(op_named(&b.graph, "blk.0.attn_scale")->u.scale.factor, 0.25F);
+        CU_ASSERT_EQUAL(op_named(&b.graph, "blk.0.ffn_scale")->u.scale.factor, 0.25F);
+        CU_ASSERT_EQUAL(op_named(&b.graph, "output_scale")->u.scale.factor, 0.125F);
+        CU_ASSERT_DOUBLE_EQUAL(op_named(&b.graph, "blk.0.attention")->u.attn.scale, 0.1767766953, 1e-8); /* 32^-1/2 */
+        built_free(&b);
+    }
+    GgufWriter w = variant(&m);
+    Built b = build(&w, NULL, NULL);
+    refused(&b, "granite.logit_scale", "");
 }
 
 /* What a file may ask for that this build does not have is named, not guessed at. */
 static void test_not_supported(void) {
-    TinyVariant m = {.arch = "llama",
-                     .layers = 1,
-                     .width = 96,
-                     .heads = 3,
-                     .kv_heads = 1,
-                     .head_dim = 32,
-                     .ffn = 64,
-                     .vocab = 300,
-                     .qtype = QT_F32,
-                     .pre_norms = true};
-    for (int i = 0; i < 3; i++) {
+    TinyVariant m = plain;
+    for (int i = 0; i < 2; i++) {
         GgufWriter w;
         gw_init(&w, 3, 32);
-        m.scaling = i == 0 ? "longrope" : NULL;
-        m.arch = i == 2 ? "phi3" : "llama";
-        m.fused = i == 2;
+        m.scaling = i == 0 ? "dynamic" : NULL;
         if (i == 1) gw_u32(&w, "llama.expert_count", 8);
         variant_build(&w, &m);
-        uint64_t dims = 16;
-        static const float ones[16] = {1};
-        if (i == 2) gw_tensor(&w, "rope_factors_long.weight", 0, 1, &dims, ones, sizeof ones);
         Built b = build(&w, NULL, NULL);
-        refused(&b, i == 0 ? "llama.rope.scaling.type" : i == 1 ? "llama.expert_count" : "LongRoPE", "not supported");
+        refused(&b, i == 0 ? "llama.rope.scaling.type" : "llama.expert_count", "not supported");
     }
 }
 
@@ -358,6 +392,7 @@ int main(void) {
                                         {"a type that is not run", test_type_that_is_not_run},
                                         {"each key missing", test_missing_key},
                                         {"unknown architecture", test_unknown_architecture},
+                                        {"Granite's factors", test_granite},
                                         {"contradictions", test_contradictions},
                                         CU_TEST_INFO_NULL};
     return check_run("architectures", tests);

@@ -7,8 +7,9 @@
 #include "graph/arch.h"
 #include "graph/gguf.h"
 
-static const char *const models[] = {"llama3", "llama_linear", "llama_yarn", "mistral",   "qwen2", "qwen3", "gemma2",
-                                     "gemma3", "gemma3_wide",  "phi3",       "phi3_part", "olmo2", "olmo3"};
+static const char *const models[] = {"llama3", "llama_linear", "llama_yarn",  "mistral", "qwen2",     "qwen3",
+                                     "gemma2", "gemma3",       "gemma3_wide", "phi3",    "phi3_part", "phi3_long",
+                                     "olmo2",  "olmo3",        "smollm3",     "granite"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 typedef struct Built {
@@ -141,6 +142,7 @@ static void linear(GgufWriter *w) {
     gw_string(w, "llama.rope.scaling.type", "linear");
     gw_f32(w, "llama.rope.scaling.factor", 8);
 }
+static void attention_factor(GgufWriter *w) { gw_f32(w, "llama.rope.scaling.attn_factor", 1.25F); }
 static void yarn(GgufWriter *w) {
     gw_string(w, "llama.rope.scaling.type", "yarn");
     gw_f32(w, "llama.rope.scaling.factor", 4);
@@ -154,6 +156,8 @@ static void yarn_set(GgufWriter *w) {
     gw_f32(w, "llama.rope.scaling.yarn_ext_factor", 1);
 }
 
+static void longrope(GgufWriter *w) { gw_string(w, "llama.rope.scaling.type", "longrope"); }
+
 /* YaRN's attention factor is 1 + 0.1 ln(factor), arXiv:2309.00071, 3.4; its betas 32 and 1. */
 static void test_rope_scaling(void) {
     static const struct {
@@ -161,8 +165,9 @@ static void test_rope_scaling(void) {
         double scale, attention, fast, slow;
         int64_t original;
     } cases[] = {
-        {factor_alone, 0.25, 1, 0, 0, 0}, {old_factor, 0.5, 1, 0, 0, 0},         {none, 1, 1, 0, 0, 0},
-        {linear, 0.125, 1, 0, 0, 0},      {yarn, 0.25, 1.1386294361, 32, 1, 64}, {yarn_set, 0.25, 1.5, 16, 2, 64}};
+        {factor_alone, 0.25, 1, 0, 0, 0}, {old_factor, 0.5, 1, 0, 0, 0},        {none, 1, 1, 0, 0, 0},
+        {linear, 0.125, 1, 0, 0, 0},      {attention_factor, 1, 1.25, 0, 0, 0}, {yarn, 0.25, 1.1386294361, 32, 1, 64},
+        {yarn_set, 0.25, 1.5, 16, 2, 64}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Built b = with_metadata(cases[i].add);
         accepted(&b);
@@ -174,9 +179,12 @@ static void test_rope_scaling(void) {
     }
 }
 
-static void longrope(GgufWriter *w) { gw_string(w, "llama.rope.scaling.type", "longrope"); }
 static void other_type(GgufWriter *w) { gw_string(w, "llama.rope.scaling.type", "spiral\x1b"); }
 static void type_no_string(GgufWriter *w) { gw_u32(w, "llama.rope.scaling.type", 1); }
+static void longrope_factor(GgufWriter *w) {
+    longrope(w);
+    gw_f32(w, "llama.rope.scaling.factor", 4);
+}
 static void negative(GgufWriter *w) { gw_f32(w, "llama.rope.scaling.factor", -4); }
 static void yarn_multiplier(GgufWriter *w) {
     yarn(w);
@@ -206,13 +214,14 @@ static void test_refusals(void) {
     static const struct {
         void (*add)(GgufWriter *w);
         const char *one, *two;
-    } cases[] = {{longrope, "\"longrope\"", "llama.rope.scaling.type"},
+    } cases[] = {{longrope, "rope_factors_short.weight", "is missing"},
+                 {longrope_factor, "long and short factors", "llama.rope.scaling.factor"},
                  {other_type, "\"spiral?\"", "llama.rope.scaling.type"},
                  {type_no_string, "llama.rope.scaling.type", "string"},
                  {negative, "factor", "below 0"},
                  {yarn_multiplier, "yarn_log_multiplier", "not supported"},
                  {yarn_mixture, "yarn_ext_factor", "not supported"},
-                 {long_factors, "LongRoPE", "not supported"},
+                 {long_factors, "rope_factors_short.weight", "is missing"},
                  {short_freqs, "rope_freqs.weight", "but the metadata want"},
                  {unknown_tensor, "blk.1.attn_sinks.weight", "architecture llama"},
                  {experts, "mixtures of experts", "llama.expert_count"},
@@ -305,6 +314,41 @@ static void test_windows(void) {
     built_free(&b);
 }
 
+/* LongRoPE: both tensors of factors, the context that divides them, and the factor of cosine and sine, which is
+ * sqrt(1 + ln(512 / 64) / ln(64)) = sqrt(1.5); arXiv:2402.13753, as transformers has it. */
+static void test_longrope(void) {
+    Built b = build("phi3_long");
+    accepted(&b);
+    const Op *table = op_named(&b.graph, "rope_table");
+    CU_ASSERT_EQUAL_FATAL(table->n_in, 3);
+    CU_ASSERT_STRING_EQUAL(b.graph.value[table->in[1]].name, "rope_factors_short.weight");
+    CU_ASSERT_STRING_EQUAL(b.graph.value[table->in[2]].name, "rope_factors_long.weight");
+    const RopeShape *r = &table->u.rope.shape;
+    CU_ASSERT(r->short_context == 64 && r->scale == 1 && r->original == 0);
+    CU_ASSERT_DOUBLE_EQUAL(r->attention, 1.2247448714, 1e-7);
+    built_free(&b);
+}
+
+static int count_ropes(const Graph *g, int layer) {
+    char name[48];
+    int n = 0;
+    snprintf(name, sizeof name, "blk.%d.rope", layer);
+    for (int32_t i = 0; i < g->n_ops; i++) n += g->op[i].kind == OP_ROPE && !strncmp(g->op[i].name, name, strlen(name));
+    return n;
+}
+
+/* SmolLM3 does not rotate in every fourth layer; Granite in none, where a file says so. */
+static void test_layers_without_rotation(void) {
+    Built b = build("smollm3");
+    accepted(&b);
+    for (int l = 0; l < 5; l++) CU_ASSERT_EQUAL(count_ropes(&b.graph, l), l == 3 ? 0 : 2);
+    built_free(&b);
+    b = build("granite");
+    accepted(&b);
+    for (int l = 0; l < 2; l++) CU_ASSERT_EQUAL(count_ropes(&b.graph, l), 2);
+    built_free(&b);
+}
+
 /* Gemma's scores are scaled by the size of a head; those of the 27B models, known by their layers, by width / heads:
  * https://github.com/google/gemma_pytorch/blob/main/gemma/config.py, query_pre_attn_scalar. */
 static void test_gemma_scale(void) {
@@ -363,6 +407,8 @@ int main(void) {
                                         {"what is refused", test_refusals},
                                         {"keys of windows", test_window_keys},
                                         {"windows by layer", test_windows},
+                                        {"long and short factors", test_longrope},
+                                        {"layers without rotation", test_layers_without_rotation},
                                         {"Gemma's scale", test_gemma_scale},
                                         {"fused tensors", test_fused_tensors},
                                         CU_TEST_INFO_NULL};

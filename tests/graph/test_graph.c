@@ -61,7 +61,7 @@ static void test_first_error(void) {
     refused(&g, "first", "missing");
 }
 
-static RopeShape rotated(int dim) { return (RopeShape){.dim = dim, .base = 1e4, .scale = 1}; }
+static RopeShape rotated(int dim) { return (RopeShape){.dim = dim, .base = 1e4, .scale = 1, .attention = 1}; }
 
 /* Every kind with each of its inputs missing. */
 static void test_missing_inputs(void) {

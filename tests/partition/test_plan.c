@@ -238,10 +238,20 @@ static void test_hash_of_models(void) {
     graph_free(&g);
 }
 
+/* Two tensors of factors for rotations, for contexts up to a length and beyond it. */
+static void add_long_factors(Graph *g, int64_t short_context) {
+    int64_t n = first_op(g, OP_ROPE_TABLE)->u.rope.shape.dim / 2;
+    ValueId factors = graph_weight(g, "factors", QT_F32, 1, &n, 0, NULL);
+    Op *op = first_op(g, OP_ROPE_TABLE);
+    op->in[op->n_in++] = factors;
+    op->in[op->n_in++] = factors;
+    op->u.rope.shape.short_context = short_context;
+}
+
 /* Attributes of operators and places of weights, one changed at a time. */
 static void test_hash_of_attributes(void) {
     Hashes h = {.n = 0};
-    for (int change = 0; change < 16; change++) {
+    for (int change = 0; change < 18; change++) {
         Graph g;
         CU_ASSERT_FATAL(header_graph(&sizes[0], QT_A8, &g));
         switch (change) {
@@ -260,6 +270,8 @@ static void test_hash_of_attributes(void) {
         case 12: g.value[first_op(&g, OP_LINEAR)->in[1]].offset += 32; break;
         case 13: first_op(&g, OP_LINEAR)->in[2] = first_op(&g, OP_LINEAR)->in[3]; break;
         case 14: first_op(&g, OP_SILU_MUL)->kind = OP_GELU_MUL; break;
+        case 15:
+        case 16: add_long_factors(&g, change * 1000); break;
         default: first_op(&g, OP_ADD)->in[0] = first_op(&g, OP_ADD)->in[1]; break;
         }
         new_hash(&h, &g, &(PlanOptions){.n_ranks = 2}, "changed attribute");

@@ -6,7 +6,7 @@
     tiny_architectures.py FOLDER --hf        the folder NAME/ as transformers saves it, for converters
 
 The weights come from a seed, so a fixture has only the file's beginning: metadata, tensor descriptions and what is no
-random tensor (rope_freqs); tests/engine/arch_files.h makes the rest. What a GGUF calls its tensors and keys, and how Q
+random tensor (rope_freqs, rope_factors_long and _short); tests/engine/arch_files.h makes the rest. What a GGUF calls its tensors and keys, and how Q
 and K of llama are permuted, fused tensors laid out and Gemma's norms shifted, is what llama.cpp's convert_hf_to_gguf.py
 writes; the tensors are made as they stand in the GGUF and brought to transformers' form from there.
 
@@ -52,6 +52,19 @@ def two_ropes(local, **full):
     return {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": local}, "full_attention": full}}
 
 
+def longrope(pairs):
+    """Factors for contexts up to the original one, and for longer ones."""
+    return {
+        "rope_type": "longrope",
+        "short_factor": [1 + 0.05 * i for i in range(pairs)],
+        "long_factor": [1 + 0.9 * i for i in range(pairs)],
+    }
+
+
+def contexts(original, whole):
+    return {"original_max_position_embeddings": original, "max_position_embeddings": whole}
+
+
 # name: GGUF architecture, class in transformers, configuration
 MODELS = {
     "llama3": ("llama", "Llama", heads(80, 5, 1, 16) | rope(500.0, **LLAMA3) | {"num_hidden_layers": 2}),
@@ -76,6 +89,13 @@ MODELS = {
         heads(64, 4, 2, 32) | rope(1000.0) | {"num_hidden_layers": 2, "sliding_window": WINDOW},
     ),
     "qwen2": ("qwen2", "Qwen2", heads(96, 6, 2) | rope(1000000.0) | {"num_hidden_layers": 2}),
+    "qwen2_window": (
+        "qwen2",
+        "Qwen2",
+        heads(96, 6, 2)
+        | rope(10000.0)
+        | {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
+    ),
     "qwen3": (
         "qwen3",
         "Qwen3",
@@ -111,11 +131,34 @@ MODELS = {
         | rope(10000.0, partial_rotary_factor=0.75)
         | {"num_hidden_layers": 2, "tie_word_embeddings": True},
     ),
+    "phi3_long": (
+        "phi3",
+        "Phi3",
+        heads(96, 6, 2) | rope(10000.0, **longrope(8)) | {"num_hidden_layers": 2, **contexts(64, 512)},
+    ),
+    "phi3_short": (
+        "phi3",
+        "Phi3",
+        heads(96, 6, 2) | rope(10000.0, **longrope(8)) | {"num_hidden_layers": 2, **contexts(128, 512)},
+    ),
     "olmo2": ("olmo2", "Olmo2", heads(96, 6, 2) | rope(500000.0) | {"num_hidden_layers": 2}),
     "olmo3": (
         "olmo2",
         "Olmo3",
         heads(96, 6, 3) | two_ropes(1000.0, rope_theta=1000.0, **YARN) | {"num_hidden_layers": 5, "sliding_window": WINDOW},
+    ),
+    "smollm3": (
+        "smollm3",
+        "SmolLM3",
+        heads(96, 6, 2) | rope(5000.0) | {"num_hidden_layers": 5, "tie_word_embeddings": True},
+    ),
+    "granite": (
+        "granite",
+        "Granite",
+        heads(96, 6, 2)
+        | rope(10000.0)
+        | {"num_hidden_layers": 2, "tie_word_embeddings": True, "embedding_multiplier": 6.0, "residual_multiplier": 0.4}
+        | {"attention_multiplier": 0.2, "logits_scaling": 3.0},
     ),
 }
 
@@ -181,7 +224,7 @@ def weight(name, shape):
 def from_gguf(arch, config, name, x):
     """What transformers calls the same tensor."""
     x = x.astype(np.float32)
-    if arch == "llama" and (found := re.search("attn_([qk])[.]", name)):
+    if arch in ("llama", "smollm3", "granite") and (found := re.search("attn_([qk])[.]", name)):
         n = config.num_attention_heads if found[1] == "q" else config.num_key_value_heads
         return np.ascontiguousarray(x.reshape(n, -1, 2, *x.shape[1:]).swapaxes(1, 2)).reshape(x.shape)
     return x - np.float32(1) if arch.startswith("gemma") and "norm" in name else x
@@ -220,7 +263,7 @@ def add_rope(w, kind, c):
     if "full_attention" in p:
         w.add_rope_freq_base_swa(p["sliding_attention"]["rope_theta"])
         p = p["full_attention"]
-    if kind in ("Llama", "Mistral"):
+    if kind in ("Llama", "Mistral", "SmolLM3", "Granite"):
         w.add_rope_dimension_count(head_dim)
     if kind == "Phi3":
         w.add_rope_scaling_orig_ctx_len(c.original_max_position_embeddings)
@@ -243,9 +286,9 @@ def add_rope(w, kind, c):
 
 
 def add_windows(w, kind, c):
-    if kind in ("Mistral", "Gemma2", "Gemma3", "Phi3", "Olmo3"):
+    if kind in ("Mistral", "Gemma2", "Gemma3", "Phi3", "Olmo3") or (kind == "Qwen2" and c.use_sliding_window):
         w.add_sliding_window(c.sliding_window or 0)
-    if kind == "Olmo3":
+    if kind == "Olmo3" or (kind == "Qwen2" and c.use_sliding_window):
         w.add_sliding_window_pattern([t == "sliding_attention" for t in c.layer_types])
 
 
@@ -273,20 +316,31 @@ def write_gguf(path, arch, kind, c, tensors):
     if getattr(c, "head_dim", None) and kind != "Phi3":
         w.add_key_length(c.head_dim)
         w.add_value_length(c.head_dim)
-    if kind in ("Llama", "Mistral"):
+    if kind in ("Llama", "Mistral", "SmolLM3", "Granite"):
         w.add_vocab_size(c.vocab_size)
     if kind == "Gemma2":
         w.add_attn_logit_softcapping(c.attn_logit_softcapping)
         w.add_final_logit_softcapping(c.final_logit_softcapping)
+    if kind == "Granite":
+        w.add_attention_scale(c.attention_multiplier)
+        w.add_embedding_scale(c.embedding_multiplier)
+        w.add_residual_scale(c.residual_multiplier)
+        w.add_logit_scale(c.logits_scaling)
     add_rope(w, kind, c)
     add_windows(w, kind, c)
     w.add_file_type(1)
     add_vocabulary(w, c.vocab_size)
-    first = 0
-    if kind == "Llama" and c.rope_parameters["rope_type"] == "llama3":
-        factors = llama3_factors(c).astype(np.float32)
-        w.add_tensor("rope_freqs.weight", factors)
-        first = -(-factors.nbytes // 32) * 32
+    factors = {}
+    rope_type = c.rope_parameters.get("rope_type")
+    if rope_type == "llama3":
+        factors["rope_freqs.weight"] = llama3_factors(c).astype(np.float32)
+    if rope_type == "longrope":
+        ratio, original = c.max_position_embeddings / c.original_max_position_embeddings, c.original_max_position_embeddings
+        w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(ratio) / math.log(original)))
+        for which in ("long", "short"):
+            factors[f"rope_factors_{which}.weight"] = np.array(c.rope_parameters[f"{which}_factor"], np.float32)
+    for name, x in factors.items():
+        w.add_tensor(name, x)
     for name, x in tensors.items():
         w.add_tensor(name, x)
     w.write_header_to_file()
