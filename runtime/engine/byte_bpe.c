@@ -59,8 +59,9 @@ static int encode_piece(ByteBpe *m, const char *piece, size_t bytes, Ids *ids, E
     return 0;
 }
 
-static int byte_bpe_encode(TokenModel *model, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
-    (void)special;
+static int byte_bpe_encode(TokenModel *model, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids,
+                           Err *e) {
+    (void)places;
     ByteBpe *m = (ByteBpe *)model;
     const size_t *ends;
     size_t n;

@@ -73,8 +73,8 @@ static void strip(const HfAddedToken *t, const char *text, size_t n, size_t done
     while (t->rstrip && hit->end < n && unicode_is_space(unicode_at(text + hit->end, &size))) hit->end += size;
 }
 
-int hf_added_find(const HfAdded *a, const Special *in, const char *text, size_t n, bool special, size_t done,
-                  size_t *at, HfAddedHit *hit) {
+int hf_added_find(const HfAdded *a, const Special *in, const char *text, size_t n, const SpecialPlaces *places,
+                  size_t done, size_t *at, HfAddedHit *hit) {
     size_t i = *at;
     while (i < n) {
         int32_t token;
@@ -86,7 +86,9 @@ int hf_added_find(const HfAdded *a, const Special *in, const char *text, size_t 
         const HfAddedToken *t = &a->at[token];
         *hit = (HfAddedHit){i, i + size, token};
         i += size;
-        if ((t->special && !special) || (t->single_word && touches_word(text, n, hit->begin, hit->end))) continue;
+        if ((t->special && !special_wanted(places, hit->begin, hit->end)) ||
+            (t->single_word && touches_word(text, n, hit->begin, hit->end)))
+            continue;
         strip(t, text, n, done, hit);
         *at = i;
         return 1;

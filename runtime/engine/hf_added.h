@@ -33,5 +33,5 @@ typedef struct HfAddedHit {
     size_t begin, end; /* with the white space that belongs to it */
     int32_t token;
 } HfAddedHit;
-int hf_added_find(const HfAdded *a, const Special *in, const char *text, size_t n, bool special, size_t done,
-                  size_t *at, HfAddedHit *hit);
+int hf_added_find(const HfAdded *a, const Special *in, const char *text, size_t n, const SpecialPlaces *places,
+                  size_t done, size_t *at, HfAddedHit *hit);

@@ -39,38 +39,43 @@ static int encode_normal(Hf *h, const char *text, size_t n, bool at_start, Ids *
     return 0;
 }
 
-typedef int Between(Hf *h, const char *text, size_t n, bool at_start, bool special, Ids *ids, Err *e);
+typedef int Between(Hf *h, const char *text, size_t n, bool at_start, const SpecialPlaces *places, Ids *ids, Err *e);
 
 /* The added tokens of one kind, and what lies between them. */
-static int cut(Hf *h, const Special *kind, Between *between, const char *text, size_t n, bool at_start, bool special,
-               Ids *ids, Err *e) {
+static int cut(Hf *h, const Special *kind, Between *between, const char *text, size_t n, bool at_start,
+               const SpecialPlaces *places, Ids *ids, Err *e) {
     HfAddedHit hit;
     size_t at = 0, done = 0;
-    while (hf_added_find(&h->added, kind, text, n, special, done, &at, &hit)) {
+    while (hf_added_find(&h->added, kind, text, n, places, done, &at, &hit)) {
         size_t size = hit.begin > done ? hit.begin - done : 0;
-        if (between(h, text + done, size, at_start && done == 0, special, ids, e) ||
+        if (between(h, text + done, size, at_start && done == 0, places, ids, e) ||
             ids_add(ids, h->added.at[hit.token].id, e))
             return -1;
         done = hit.end;
     }
-    return between(h, text + done, n - done, at_start && done == 0, special, ids, e);
+    return between(h, text + done, n - done, at_start && done == 0, places, ids, e);
 }
 
-static int between_normal(Hf *h, const char *text, size_t n, bool at_start, bool special, Ids *ids, Err *e) {
-    (void)special;
+static int between_normal(Hf *h, const char *text, size_t n, bool at_start, const SpecialPlaces *places, Ids *ids,
+                          Err *e) {
+    (void)places;
     return encode_normal(h, text, n, at_start, ids, e);
 }
 
-static int between_raw(Hf *h, const char *text, size_t n, bool at_start, bool special, Ids *ids, Err *e) {
+/* Normalising moves bytes, so a piece is searched for special tokens of that kind only if all of it may have them. */
+static int between_raw(Hf *h, const char *text, size_t n, bool at_start, const SpecialPlaces *places, Ids *ids,
+                       Err *e) {
     Text normal;
+    size_t begin = (size_t)(text - places->text);
     if (n == 0) return 0;
     if (hf_normalize(h->normalizer, text, n, &normal, e)) return -1;
-    return cut(h, &h->added.normal, between_normal, normal.data, normal.size, at_start, special, ids, e);
+    SpecialPlaces within = {.any = special_wanted(places, begin, begin + n), .text = normal.data};
+    return cut(h, &h->added.normal, between_normal, normal.data, normal.size, at_start, &within, ids, e);
 }
 
-static int hf_encode(TokenModel *model, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
+static int hf_encode(TokenModel *model, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids, Err *e) {
     Hf *h = (Hf *)model;
-    return cut(h, &h->added.raw, between_raw, text, bytes, true, special, ids, e);
+    return cut(h, &h->added.raw, between_raw, text, bytes, true, places, ids, e);
 }
 
 static size_t hf_bytes(const TokenModel *model, int32_t id, char *buf, size_t cap) {
@@ -142,6 +147,7 @@ static int read_json(Tokenizer *t, const char *text, size_t n, const char *name,
     Hf *h = calloc(1, sizeof *h);
     if (!h) return err_set(e, "out of memory");
     h->base = (TokenModel){&hf, &t->vocab};
+    t->bos = t->eos = -1; /* such a file has no names for them */
     t->model = &h->base;
     h->file = strdup(name);
     if (!h->file) return err_set(e, "out of memory");

@@ -125,6 +125,40 @@ size_t sheaf_token_bytes(const SheafModel *m, int32_t id, bool special, char *bu
 bool sheaf_token_ends(const SheafModel *m, int32_t id); /* end of text, end of turn */
 int32_t sheaf_token_bos(const SheafModel *m);           /* -1: the model has or wants none */
 
+/* ---- conversations (local) --------------------------------------------------------------------------------------- */
+/* How a model was taught to converse: the form of its turns. A file brings it as a template, a program whose kinds are
+ * known here by their text; what is rendered equals what Hugging Face's transformers make of it. */
+typedef struct SheafChat SheafChat;
+/* `name` NULL: the form that the model's own template has; an unknown one is an error that says how it begins and lists
+ * the names there are. Else the form of that name. The model's tokens that end a turn of this form count from now on as
+ * such in sheaf_token_ends. `m` must outlive the chat. */
+int sheaf_chat_open(SheafModel *m, const char *name, SheafChat **out, SheafErr *err);
+void sheaf_chat_close(SheafChat *c);
+const char *sheaf_chat_name(const SheafChat *c);
+/* When the vocabulary has no token that ends a turn of this form: the text that does (an answer stops before it), which
+ * also says that the model was hardly taught this form. Else NULL. */
+const char *sheaf_chat_stop(const SheafChat *c);
+
+typedef enum SheafRole { SHEAF_SYSTEM, SHEAF_USER, SHEAF_ASSISTANT } SheafRole;
+typedef struct SheafMessage {
+    SheafRole role;
+    const char *text; /* UTF-8 */
+    size_t bytes;
+} SheafMessage;
+/* The conversation as text, up to where the answer to its last message begins. Messages: a system prompt or none, then
+ * user and assistant by turns, the first and the last the user's. Refused: a system prompt where the form knows none
+ * (Gemma before 3), none where the template would make up one that is not known here. *text is malloc'ed, the caller's.
+ */
+int sheaf_chat_text(const SheafChat *c, const SheafMessage *messages, size_t n, char **text, size_t *bytes,
+                    SheafErr *err);
+/* The same as ids. The names of special tokens within a message are plain text, whoever said them. BOS comes first
+ * where the form or the model's flags say so. To go on with a conversation run what differs: the ids of the longer one
+ * begin with those that are in the KV cache, up to where a template or the tokenizer writes the last answer in another
+ * way than the model did (sheaf_seq_truncate to the common part, sheaf_step for the rest). *ids as for sheaf_tokenize.
+ */
+int sheaf_chat_tokens(const SheafChat *c, const SheafMessage *messages, size_t n, int32_t **ids, size_t *n_ids,
+                      SheafErr *err);
+
 /* ---- a plan (local, loads no weights) ---------------------------------------------------------------------------- */
 typedef struct SheafPlanRank {
     int64_t heads, kv_heads, ffn_rows, vocab_rows;

@@ -58,6 +58,16 @@ size_t special_longest(const Special *s, const char *text, size_t n, int32_t *id
     return found;
 }
 
+bool special_wanted(const SpecialPlaces *p, size_t begin, size_t end) {
+    size_t low = 0, high = p->n_plain; /* the first plain part that ends after `begin` */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (p->plain[middle].end <= begin) low = middle + 1;
+        else high = middle;
+    }
+    return p->any && (low == p->n_plain || p->plain[low].begin >= end);
+}
+
 typedef struct Hits {
     SpecialHit *at;
     size_t n, cap;
@@ -76,13 +86,13 @@ static int add_hit(Hits *h, SpecialHit hit, Err *e) {
 }
 
 /* Every token at every place, overlapping or not. */
-static int find_all(const Special *s, const char *text, size_t bytes, bool all, Hits *hits, Err *e) {
+static int find_all(const Special *s, const char *text, size_t bytes, const SpecialPlaces *places, Hits *hits, Err *e) {
     const uint8_t *p = (const uint8_t *)text;
     for (size_t pos = 0; pos < bytes; pos++) {
         uint32_t node = s->first[p[pos]];
         for (size_t i = pos; node;) {
             const SpecialNode *at = &s->nodes[node];
-            if (at->id >= 0 && (all || at->always) &&
+            if (at->id >= 0 && (at->always || special_wanted(places, pos, i + 1)) &&
                 add_hit(hits, (SpecialHit){.pos = pos, .size = i + 1 - pos, .id = at->id}, e))
                 return -1;
             if (++i == bytes) break;
@@ -124,11 +134,12 @@ static int keep_best(Hits *h, size_t bytes, Err *e) {
     return 0;
 }
 
-int special_find(const Special *s, const char *text, size_t bytes, bool all, SpecialHit **hits, size_t *n, Err *e) {
+int special_find(const Special *s, const char *text, size_t bytes, const SpecialPlaces *places, SpecialHit **hits,
+                 size_t *n, Err *e) {
     Hits h = {0};
     *hits = NULL;
     *n = 0;
-    if (find_all(s, text, bytes, all, &h, e) || (h.n && keep_best(&h, bytes, e))) {
+    if (find_all(s, text, bytes, places, &h, e) || (h.n && keep_best(&h, bytes, e))) {
         free(h.at);
         return -1;
     }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "graph/model_file.h"
+#include "engine/tokenizer.h"
 
 typedef struct SpecialNode { /* of a trie over the tokens' bytes */
     uint32_t child, sibling; /* node numbers; 0: none */
@@ -29,7 +29,18 @@ void special_free(Special *s);
 /* The longest token that text[0, n) begins with: its size, and which it is; 0: none. Local. */
 size_t special_longest(const Special *s, const char *text, size_t n, int32_t *id);
 
+/* Where the special tokens that do not count always are wanted in a text: everywhere but in some parts, or nowhere. */
+typedef struct SpecialPlaces {
+    bool any;
+    const char *text; /* its beginning, for those who have a piece of it */
+    const TextSpan *plain;
+    size_t n_plain;
+} SpecialPlaces;
+/* Whether they are wanted in all of [begin, end) of the text. Local. */
+bool special_wanted(const SpecialPlaces *p, size_t begin, size_t end);
+
 /* Where special tokens stand in the text, in order, none overlapping: a longer token wins over a shorter one wherever
- * they are, a lower id over a higher one of the same length, then the leftmost. `all`: also those that do not count
- * always. *hits (malloc'ed; NULL when there are none) is the caller's. Local. */
-int special_find(const Special *s, const char *text, size_t bytes, bool all, SpecialHit **hits, size_t *n, Err *e);
+ * they are, a lower id over a higher one of the same length, then the leftmost. *hits (malloc'ed; NULL when there are
+ * none) is the caller's. Local. */
+int special_find(const Special *s, const char *text, size_t bytes, const SpecialPlaces *places, SpecialHit **hits,
+                 size_t *n, Err *e);

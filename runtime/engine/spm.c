@@ -26,8 +26,9 @@ static int encode_piece(Spm *m, const char *text, size_t bytes, Ids *ids, Err *e
     return char_bpe_encode(&m->bpe, text, bytes, ids, e);
 }
 
-static int spm_encode(TokenModel *model, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
-    (void)special;
+static int spm_encode(TokenModel *model, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids,
+                      Err *e) {
+    (void)places;
     Spm *m = (Spm *)model;
     StrBuf *s = &m->escaped;
     s->len = 0;

@@ -41,6 +41,8 @@ static int read_frame(Tokenizer *t, const ModelFile *g, const TokenDefaults *d, 
         meta_get_bool(g, "tokenizer.ggml.add_bos_token", false, &add_bos, e) ||
         meta_get_bool(g, d->add_eos_key, false, &add_eos, e))
         return -1;
+    t->bos = before;
+    t->eos = after;
     if (add_bos && before >= 0) t->before[t->n_before++] = before;
     if (add_eos && after >= 0) t->after[t->n_after++] = after;
     return 0;
@@ -98,6 +100,8 @@ void tokenizer_free(Tokenizer *t) {
 
 int64_t tokenizer_size(const Tokenizer *t) { return t->vocab.n; }
 int32_t tokenizer_bos(const Tokenizer *t) { return t->n_before ? t->before[0] : -1; }
+int32_t tokenizer_named_bos(const Tokenizer *t) { return t->bos; }
+int32_t tokenizer_named_eos(const Tokenizer *t) { return t->eos; }
 bool tokenizer_ends(const Tokenizer *t, int32_t id) { return id >= 0 && id < t->vocab.n && t->vocab.ends[id]; }
 void tokenizer_set_end(Tokenizer *t, int32_t id) {
     if (id >= 0 && id < t->vocab.n) t->vocab.ends[id] = true;
@@ -130,27 +134,27 @@ static int add_all(Ids *ids, const int32_t *more, int n, Err *e) {
     return 0;
 }
 
-static int encode_piece(Tokenizer *t, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
-    return bytes ? t->model->kind->encode(t->model, text, bytes, special, ids, e) : 0;
+static int encode_piece(Tokenizer *t, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids, Err *e) {
+    return bytes ? t->model->kind->encode(t->model, text, bytes, places, ids, e) : 0;
 }
 
 /* Special tokens, and what lies between them. */
-static int encode_cut(Tokenizer *t, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
+static int encode_cut(Tokenizer *t, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids, Err *e) {
     SpecialHit *hits;
     size_t n_hits, begin = 0;
-    if (special_find(&t->special, text, bytes, special, &hits, &n_hits, e)) return -1;
+    if (special_find(&t->special, text, bytes, places, &hits, &n_hits, e)) return -1;
     int failed = 0;
     for (size_t i = 0; i < n_hits && !failed; i++) {
-        failed = encode_piece(t, text + begin, hits[i].pos - begin, special, ids, e) || ids_add(ids, hits[i].id, e);
+        failed = encode_piece(t, text + begin, hits[i].pos - begin, places, ids, e) || ids_add(ids, hits[i].id, e);
         begin = hits[i].pos + hits[i].size;
     }
-    if (!failed) failed = encode_piece(t, text + begin, bytes - begin, special, ids, e);
+    if (!failed) failed = encode_piece(t, text + begin, bytes - begin, places, ids, e);
     free(hits);
     return failed ? -1 : 0;
 }
 
-int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
-                     Err *e) {
+static int encode(Tokenizer *t, const char *text, size_t bytes, bool bos, const SpecialPlaces *places, int32_t **ids,
+                  size_t *n, Err *e) {
     *ids = NULL;
     *n = 0;
     if (bytes > INT32_MAX)
@@ -159,16 +163,27 @@ int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, boo
     if (valid < bytes)
         return err_set(e, "the text is not UTF-8: byte 0x%02x at offset %zu", (unsigned)(uint8_t)text[valid], valid);
     Ids list = {0};
-    int (*encode)(Tokenizer *, const char *, size_t, bool, Ids *, Err *) =
+    int (*encode_text)(Tokenizer *, const char *, size_t, const SpecialPlaces *, Ids *, Err *) =
         t->model->kind->whole ? encode_piece : encode_cut;
     if (ids_reserve(&list, bytes / 3 + 8, e) || (bos && add_all(&list, t->before, t->n_before, e)) ||
-        encode(t, text, bytes, special, &list, e) || (bos && add_all(&list, t->after, t->n_after, e))) {
+        encode_text(t, text, bytes, places, &list, e) || (bos && add_all(&list, t->after, t->n_after, e))) {
         free(list.at);
         return -1;
     }
     *ids = list.at;
     *n = list.n;
     return 0;
+}
+
+int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
+                     Err *e) {
+    return encode(t, text, bytes, bos, &(SpecialPlaces){.any = special, .text = text}, ids, n, e);
+}
+
+int tokenizer_encode_mixed(Tokenizer *t, const char *text, size_t bytes, const TextSpan *plain, size_t n_plain,
+                           int32_t **ids, size_t *n, Err *e) {
+    SpecialPlaces places = {.any = true, .text = text, .plain = plain, .n_plain = n_plain};
+    return encode(t, text, bytes, false, &places, ids, n, e);
 }
 
 /* ---- ids -> text ------------------------------------------------------------------------------------------------- */

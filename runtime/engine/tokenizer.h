@@ -17,8 +17,11 @@ int tokenizer_from_json(const char *path, Tokenizer **out, Err *e);
 int tokenizer_from_json_memory(const char *text, size_t n, const char *name, Tokenizer **out, Err *e);
 void tokenizer_free(Tokenizer *t);
 
-int64_t tokenizer_size(const Tokenizer *t);          /* ids are 0 .. size-1 */
-int32_t tokenizer_bos(const Tokenizer *t);           /* -1: none, or the model's flags say not to add it */
+int64_t tokenizer_size(const Tokenizer *t); /* ids are 0 .. size-1 */
+int32_t tokenizer_bos(const Tokenizer *t);  /* -1: none, or the model's flags say not to add it */
+/* What the file calls BOS and EOS, whether or not they are put around texts; -1: nothing. */
+int32_t tokenizer_named_bos(const Tokenizer *t);
+int32_t tokenizer_named_eos(const Tokenizer *t);
 bool tokenizer_ends(const Tokenizer *t, int32_t id); /* end of text, of turn */
 void tokenizer_set_end(Tokenizer *t, int32_t id); /* one that the model's configuration names; out of range: nothing */
 
@@ -29,6 +32,13 @@ void tokenizer_set_end(Tokenizer *t, int32_t id); /* one that the model's config
  * and Hugging Face's tokenizers do. */
 int tokenizer_encode(Tokenizer *t, const char *text, size_t bytes, bool bos, bool special, int32_t **ids, size_t *n,
                      Err *e);
+/* The same without BOS and EOS, and with special tokens everywhere but in the parts called `plain`, which are in order
+ * and do not overlap: what people said within the text of a template. */
+typedef struct TextSpan {
+    size_t begin, end; /* bytes of the text */
+} TextSpan;
+int tokenizer_encode_mixed(Tokenizer *t, const char *text, size_t bytes, const TextSpan *plain, size_t n_plain,
+                           int32_t **ids, size_t *n, Err *e);
 /* Bytes of one token into buf; returns their number (or the number needed if > cap). Control and unknown tokens: their
  * text when `special`, else nothing. Unused tokens and ids out of range give 0. */
 size_t tokenizer_bytes(const Tokenizer *t, int32_t id, bool special, char *buf, size_t cap);

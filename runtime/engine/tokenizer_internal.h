@@ -17,7 +17,7 @@ typedef struct TokenModel TokenModel;
 typedef struct TokenModelKind {
     /* Adds the ids of valid UTF-8. With `whole` the text is all of it and the model looks for special tokens by itself;
      * else it is what lies between two of them (or the ends), never empty. */
-    int (*encode)(TokenModel *m, const char *text, size_t bytes, bool special, Ids *ids, Err *e);
+    int (*encode)(TokenModel *m, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids, Err *e);
     /* The bytes of a token that is neither control, unknown nor unused, as tokenizer_bytes gives them. */
     size_t (*bytes)(const TokenModel *m, int32_t id, char *buf, size_t cap);
     void (*free)(TokenModel *m); /* not of NULL */
@@ -51,6 +51,7 @@ struct Tokenizer {
     Vocab vocab;
     TokenModel *model; /* owned */
     Special special;   /* unless the model looks for them */
+    int32_t bos, eos;  /* as the file names them, or -1 */
     int32_t before[TOKENIZER_FRAME], after[TOKENIZER_FRAME];
     int n_before, n_after;
 };

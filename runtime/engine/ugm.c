@@ -58,8 +58,9 @@ static void normalise(Ugm *m, const char *text, size_t n) {
     }
 }
 
-static int ugm_encode(TokenModel *model, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
-    (void)special;
+static int ugm_encode(TokenModel *model, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids,
+                      Err *e) {
+    (void)places;
     Ugm *m = (Ugm *)model;
     normalise(m, text, bytes);
     if (m->normal.failed) return err_set(e, "out of memory for a text of %zu bytes", bytes);

@@ -15,8 +15,9 @@ typedef struct Wpm {
     StrBuf clean, scratch; /* owned */
 } Wpm;
 
-static int wpm_encode(TokenModel *model, const char *text, size_t bytes, bool special, Ids *ids, Err *e) {
-    (void)special;
+static int wpm_encode(TokenModel *model, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids,
+                      Err *e) {
+    (void)places;
     Wpm *m = (Wpm *)model;
     m->clean.len = 0;
     if (bert_text_clean(&m->text, text, bytes, &m->scratch, &m->clean, e)) return -1;

@@ -188,7 +188,7 @@ static void test_special(void) {
         cut_plainly(text, n, tokens, used, n_used, plain);
         SpecialHit *hits;
         size_t n_hits;
-        CU_ASSERT_EQUAL_FATAL(special_find(&s, text, (size_t)n, all, &hits, &n_hits, &e), 0);
+        CU_ASSERT_EQUAL_FATAL(special_find(&s, text, (size_t)n, &(SpecialPlaces){.any = all}, &hits, &n_hits, &e), 0);
         for (int i = 0; i < n; i++) owner[i] = -1;
         for (size_t h = 0; h < n_hits; h++) {
             CU_ASSERT_FATAL(h == 0 || hits[h].pos >= hits[h - 1].pos + hits[h - 1].size);
