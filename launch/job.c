@@ -1,8 +1,13 @@
 #include "job.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "report.h"
 
@@ -29,26 +34,52 @@ int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out,
     return r;
 }
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* the signal that did, or 0 */
+static int signal_pipe[2] = {-1, -1};     /* has a byte once a signal came, so that poll can wait for one */
 
-static void on_signal(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
+static void on_signal(int number) {
+    if (interrupted) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    interrupted = number;
+    int kept = errno;
+    if (signal_pipe[1] >= 0) (void)!write(signal_pipe[1], "", 1);
+    errno = kept;
 }
 
-void job_catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+void job_catch_signals(bool leads) {
+    static const int asking[] = {SIGINT, SIGUSR1};
+    struct sigaction catch = {.sa_handler = on_signal}, ignore = {.sa_handler = SIG_IGN};
+    if (leads && signal_pipe[0] < 0 && pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK)) signal_pipe[0] = signal_pipe[1] = -1;
+    for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) sigaction(asking[i], leads ? &catch : &ignore, NULL);
+    sigaction(SIGTERM, &catch, NULL);
 }
 
 bool job_interrupted(void) { return interrupted != 0; }
+bool job_terminated(void) { return interrupted == SIGTERM; }
+
+void job_go_on(void) {
+    char bytes[16];
+    while (read(signal_pipe[0], bytes, sizeof bytes) > 0) {
+    }
+    if (interrupted != SIGTERM) interrupted = 0;
+}
+
+bool job_wait_input(int fd) {
+    struct pollfd fds[] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    while (!interrupted && poll(fds, 2, -1) < 0 && errno == EINTR) {
+    }
+    return !interrupted;
+}
 
 void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e) {
     void *p = calloc(n > 0 ? (size_t)n : 1, size);
     if (!p) fail(e, "out of memory: %" PRId64 " x %zu bytes for %s", n, size, what);
     return p;
 }
+
+double job_rate(int64_t n, double seconds) { return n > 0 && seconds > 0 ? (double)n / seconds : (double)NAN; }
 
 void job_json(const Job *job, const SheafSessionInfo *si, Json *j) {
     json_text(j, "model", job->o->model);

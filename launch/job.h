@@ -28,13 +28,20 @@ int64_t job_ctx(const Job *job);
 /* Opens the session with a progress bar on rank 0. Collective. */
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e);
 
-/* From now on the first SIGINT or SIGTERM asks for an early end, which the verb brings about by itself; the second one
- * ends the process. (mpirun passes Ctrl-C on as SIGTERM, to all ranks.) Local. */
-void job_catch_signals(void);
+/* From now on SIGINT, SIGUSR1 or SIGTERM ask for an early end, which the verb brings about by itself; another one
+ * before it went on ends the process. The ranks that do not lead leave SIGINT and SIGUSR1 to rank 0. (At Ctrl-C mpirun
+ * ends the job: it sends SIGTERM to all ranks, and SIGKILL a few seconds later. SIGUSR1 it passes on.) Local. */
+void job_catch_signals(bool leads);
 bool job_interrupted(void);
+bool job_terminated(void); /* by SIGTERM */
+void job_go_on(void);      /* the interruption was dealt with, unless it was SIGTERM */
+/* Waits until there is something to read, or the end; false: a signal came first. */
+bool job_wait_input(int fd);
 
 /* Memory of n elements, zeroed; NULL and an error that says for what. n may be 0. */
 void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e);
+
+double job_rate(int64_t n, double seconds); /* per second; NaN where there is none */
 
 /* What every report of computed results says about the job, as members of the open JSON object. */
 void job_json(const Job *job, const SheafSessionInfo *si, Json *j);

@@ -59,10 +59,13 @@ static const Option options[] = {
      "read that text from a file (-: standard input); one newline at its end is dropped"},
     {"file", 'f', true, TEXT, AT(file), "FILE", NULL, 0, 0, PPL, "the text (-: standard input)"},
     {"chat", 'c', false, FLAG, AT(chat), NULL, NULL, 0, 0, RUN,
-     "the text is what a user says to an assistant (models of the ChatML form)"},
+     "converse: -p or -f is a question to answer; without them every line of standard input is one, and what was said "
+     "before is kept in mind"},
     {"system", 0, true, TEXT, AT(system), "TEXT", NULL, 0, 0, RUN, "with --chat: what the assistant is told before"},
-    {"tokens", 'n', false, INT, AT(tokens), "N", "128", -1, INT32_MAX, RUN,
-     "tokens to generate at most; -1: until the context is full"},
+    {"template", 0, false, TEXT, AT(template), "NAME", NULL, 0, 0, RUN,
+     "with --chat: the form of the turns, such as chatml or llama3 (a wrong name lists them); without it: the model's"},
+    {"tokens", 'n', false, INT, AT(tokens), "N", NULL, -1, INT32_MAX, RUN,
+     "tokens to generate at most; -1: until the context is full; without it: 128, or in a conversation -1"},
     {"ranks", 'n', false, INT, AT(ranks), "RANKS", NULL, 1, 65536, PLAN,
      "ranks to plan for; without it: those of this job"},
     {"ctx", 0, false, INT, AT(ctx), "N", NULL, 1, INT32_MAX, RUN | PLAN,
@@ -341,6 +344,8 @@ static int check_together(const Options *o, SheafErr *e) {
     if (o->chat && o->no_special)
         return fail(e, "--chat and --no-special exclude each other: turns begin with special tokens");
     if (o->system && !o->chat) return fail(e, "--system needs --chat");
+    if (o->chat && o->json && !o->prompt && !o->file)
+        return fail(e, "--chat with --json needs a question: -p TEXT or -f FILE (-f - is standard input)");
     if (o->verb == VERB_QUANTIZE && !o->output) return fail(e, "'%s' needs a file to write: -o FILE", verb);
     if (o->verb == VERB_QUANTIZE && !o->type) return fail(e, "'%s' needs a type: --type TYPE, such as q8_0", verb);
     if (o->verb == VERB_PERPLEXITY && !o->file) return fail(e, "'%s' needs a text: -f FILE", verb);
@@ -349,7 +354,7 @@ static int check_together(const Options *o, SheafErr *e) {
 
 int options_parse(int argc, char **argv, Options *o, SheafErr *e) {
     Words w = {.word = argv, .n = argc, .next = 1};
-    *o = (Options){0};
+    *o = (Options){.tokens = TOKENS_DEFAULT};
     if (take_verb(&w, o, e)) return -1;
     if (o->help || o->version) return 0;
     if (set_defaults(o, e) || take_words(&w, o, e)) return -1;

@@ -9,7 +9,7 @@
 
 typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_QUANTIZE, VERB_COUNT } VerbId;
 
-enum { LIST_MAX = 16 };
+enum { LIST_MAX = 16, TOKENS_DEFAULT = -2 };
 typedef struct TextList {
     const char *item[LIST_MAX];
     int n;
@@ -23,7 +23,7 @@ typedef struct Options {
     const char *model;
 
     const char *prompt, *file; /* NULL: not given */
-    int64_t tokens;            /* to generate; -1: until the context is full */
+    int64_t tokens;            /* to generate; -1: until the context is full; or TOKENS_DEFAULT */
     int64_t ranks;             /* to plan for; 0: those of the job */
     int64_t ctx;               /* positions; 0: the smaller of 4096 and the model's */
     int64_t windows;           /* 0: all */
@@ -31,7 +31,7 @@ typedef struct Options {
     double temp, top_p, min_p;
     int64_t top_k, seed;
     TextList stop;
-    const char *system;
+    const char *system, *template;
     bool chat, no_special, ignore_eos;
 
     const char *output, *type; /* what quantize writes, and of which type */

@@ -77,7 +77,8 @@ int quantize_verb(Job *job, SheafErr *e) {
         .type = o->type, .rules = o->tensor.item, .n_rules = o->tensor.n, .progress = show, .progress_arg = &bar};
     SheafQuantizeInfo info;
     double begin = report_seconds();
-    job_catch_signals(); /* an interruption removes what was written; until then every rank is needed */
+    job_catch_signals(sheaf_rank(job->rt) ==
+                      0); /* an interruption removes what was written; until then every rank is needed */
     int status = sheaf_quantize(job->rt, o->model, o->output, &q, &info, e);
     progress_end(&bar);
     if (status || !leads) return status;

@@ -40,6 +40,21 @@ bool report_speaks(void) {
     return !rank || strcmp(rank, "0") == 0;
 }
 
+/* A standard stream of the process that started this one: mpirun gives rank 0 pipes of its own. */
+static bool parent_terminal(int fd) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getppid(), fd);
+    int copy = open(path, (fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    bool terminal = copy >= 0 && isatty(copy);
+    if (copy >= 0) close(copy);
+    return terminal;
+}
+
+bool report_person(void) {
+    if (isatty(STDIN_FILENO)) return isatty(STDOUT_FILENO);
+    return report_launched() && parent_terminal(STDIN_FILENO) && parent_terminal(STDOUT_FILENO);
+}
+
 /* ---- standard error ---------------------------------------------------------------------------------------------- */
 static int write_all(int fd, const char *bytes, size_t n) {
     while (n > 0) {

@@ -15,6 +15,10 @@ __attribute__((format(printf, 2, 3))) int fail(SheafErr *e, const char *fmt, ...
 bool report_launched(void);
 bool report_speaks(void);
 
+/* Whether a person sits at a terminal and types: standard input and output are terminals, or were for the launcher that
+ * stands between. */
+bool report_person(void);
+
 /* One line "sheaf: message"; control characters in it become '?'. */
 void report_error(const SheafErr *e);
 /* A line on standard error, as printf. */
