@@ -13,7 +13,8 @@ static void add_row(StrBuf *out, const char *label, const char *value) {
     strbuf_add(out, "\n", 1);
 }
 
-static void add_table(const SheafModelInfo *i, const char *path, StrBuf *out) {
+/* `form`: of its chat template; NULL when that is unknown or there is none. */
+static void add_table(const SheafModelInfo *i, const char *path, const char *form, StrBuf *out) {
     add_row(out, "file", path);
     add_row(out, "format", i->format);
     add_row(out, "architecture", i->architecture);
@@ -37,7 +38,7 @@ static void add_table(const SheafModelInfo *i, const char *path, StrBuf *out) {
     report_add_foreign(out, or_dash(i->tokenizer));
     strbuf_printf(out, ", pre-tokenizer ");
     report_add_foreign(out, or_dash(i->pre_tokenizer));
-    strbuf_printf(out, "\n%-16s%s\n", "chat template", i->chat_template && *i->chat_template ? "yes" : "no");
+    strbuf_printf(out, "\n%-16s%s\n", "chat template", form ? form : *i->chat_template ? "unknown" : "none");
     strbuf_printf(out, "%-16s%" PRId64 "\n", "tensors", i->tensors);
     for (int t = 0; t < i->n_types; t++)
         strbuf_printf(out, "  %-14s%" PRId64 " tensors, %.2f MB\n", i->types[t].type, i->types[t].tensors,
@@ -51,7 +52,7 @@ static void add_table(const SheafModelInfo *i, const char *path, StrBuf *out) {
     strbuf_printf(out, "\n");
 }
 
-static void add_json(const SheafModelInfo *i, const char *path, StrBuf *out) {
+static void add_json(const SheafModelInfo *i, const char *path, const char *form, StrBuf *out) {
     Json j = {.out = out};
     json_open(&j, NULL, '{');
     json_text(&j, "model", path);
@@ -73,6 +74,7 @@ static void add_json(const SheafModelInfo *i, const char *path, StrBuf *out) {
     json_text(&j, "tokenizer", i->tokenizer);
     json_text(&j, "pre_tokenizer", i->pre_tokenizer);
     json_text(&j, "chat_template", i->chat_template);
+    json_text(&j, "chat_form", form ? form : "");
     json_int(&j, "tensors", i->tensors);
     json_open(&j, "types", '[');
     for (int t = 0; t < i->n_types; t++) {
@@ -96,7 +98,10 @@ int info_verb(Job *job, SheafErr *e) {
     if (sheaf_rank(job->rt) != 0) return 0;
     StrBuf out = {0};
     const SheafModelInfo *info = sheaf_model_info(job->m);
-    if (job->o->json) add_json(info, job->o->model, &out);
-    else add_table(info, job->o->model, &out);
+    SheafChat *chat;
+    const char *form = sheaf_chat_open(job->m, NULL, &chat, e) ? NULL : sheaf_chat_name(chat);
+    if (job->o->json) add_json(info, job->o->model, form, &out);
+    else add_table(info, job->o->model, form, &out);
+    sheaf_chat_close(chat);
     return report_text(&out, e);
 }

@@ -15,7 +15,7 @@ typedef struct Verb {
 } Verb;
 
 static const Verb verbs[VERB_COUNT] = {
-    [VERB_RUN] = {"run", "continue a text", "MODEL [-p TEXT | -f FILE]",
+    [VERB_RUN] = {"run", "continue a text, answer a question, or converse", "MODEL [-p TEXT | -f FILE] [--chat]",
                   "mpirun -n 2 sheaf run model.gguf -p \"The capital of France is\" -n 32"},
     [VERB_PERPLEXITY] = {"eval perplexity", "how well the model predicts a text", "MODEL -f FILE",
                          "mpirun -n 2 sheaf eval perplexity model.gguf -f wiki.txt --windows 16"},
@@ -62,7 +62,7 @@ static const Option options[] = {
      "converse: -p or -f is a question to answer; without them every line of standard input is one, and what was said "
      "before is kept in mind"},
     {"system", 0, true, TEXT, AT(system), "TEXT", NULL, 0, 0, RUN, "with --chat: what the assistant is told before"},
-    {"template", 0, false, TEXT, AT(template), "NAME", NULL, 0, 0, RUN,
+    {"template", 0, true, TEXT, AT(template), "NAME", NULL, 0, 0, RUN,
      "with --chat: the form of the turns, such as chatml or llama3 (a wrong name lists them); without it: the model's"},
     {"tokens", 'n', false, INT, AT(tokens), "N", NULL, -1, INT32_MAX, RUN,
      "tokens to generate at most; -1: until the context is full; without it: 128, or in a conversation -1"},
@@ -344,6 +344,7 @@ static int check_together(const Options *o, SheafErr *e) {
     if (o->chat && o->no_special)
         return fail(e, "--chat and --no-special exclude each other: turns begin with special tokens");
     if (o->system && !o->chat) return fail(e, "--system needs --chat");
+    if (o->template && !o->chat) return fail(e, "--template needs --chat");
     if (o->chat && o->json && !o->prompt && !o->file)
         return fail(e, "--chat with --json needs a question: -p TEXT or -f FILE (-f - is standard input)");
     if (o->verb == VERB_QUANTIZE && !o->output) return fail(e, "'%s' needs a file to write: -o FILE", verb);

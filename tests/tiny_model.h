@@ -16,6 +16,7 @@ typedef struct TinyModel {
     QType qtype;    /* of the matrices and the embedding; norms are F32 */
     bool tied_head; /* no output.weight: the embedding serves */
     uint64_t seed;
+    const char *chat_template; /* NULL: none */
 } TinyModel;
 
 enum { TINY_VOCAB_MIN = 3 + 256, TINY_ENDOFTEXT = 0, TINY_IM_START = 1, TINY_IM_END = 2, TINY_FIRST_BYTE = 3 };
@@ -163,6 +164,7 @@ static inline void tiny_model_build(GgufWriter *w, const TinyModel *m) {
     gw_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gw_u32(w, "llama.vocab_size", (uint32_t)m->vocab);
     tiny_vocabulary(w, m->vocab);
+    if (m->chat_template) gw_string(w, "tokenizer.chat_template", m->chat_template);
     /* small embeddings, so that the layers, not the last token alone, decide the next one; the large last norm spreads
      * the logits over several units, with either head */
     tiny_weight(w, "token_embd.weight", m->qtype, m->vocab, m->width, 0.0f, sqrtf(3.0f / (float)m->width), &state);

@@ -272,16 +272,27 @@ static int unknown(const char *what, Err *e) {
     return r;
 }
 
+/* How a template begins, on one line. */
+static void beginning(const char *text, char out[64]) {
+    size_t n = 0;
+    for (; *text && n < 60; text++) {
+        bool space = *text == ' ' || *text == '\n' || *text == '\t' || *text == '\r';
+        if (space && (n == 0 || out[n - 1] == ' ')) continue;
+        out[n++] = space ? ' ' : '!' <= *text && *text <= '~' ? *text : '?';
+    }
+    strcpy(out + n, *text ? "..." : "");
+}
+
 int chat_style_of(const char *text, const char *file, ChatStyle *out, Err *e) {
-    char *t = plain(text), what[512];
+    char *t = plain(text), what[512], begin[64];
     if (!t) return err_set(e, "out of memory for a chat template");
     int i = 0;
     while (i < FORMS && !fits(&forms[i], t)) i++;
     int r = i < FORMS ? read_style(&forms[i], t, out, e) : -1;
     free(t);
     if (i < FORMS) return r;
-    snprintf(what, sizeof what, "%s: its chat template is not known here; it begins \"%s\"", file,
-             text_printable((Text){text, strlen(text)}).text);
+    beginning(text, begin);
+    snprintf(what, sizeof what, "%s: its chat template is not known here; it begins \"%s\"", file, begin);
     return unknown(what, e);
 }
 

@@ -75,6 +75,26 @@ static void test_special(void) {
     unload(&l);
 }
 
+/* Special tokens lie between the plain parts only: those become what they do by themselves. */
+static void test_mixed(void) {
+    static const char text[] = "<s>one <s> two</s> three</s>";
+    const TextSpan plain = {3, strlen(text) - 4};
+    Loaded l;
+    int32_t *ids, *want;
+    size_t n, inner;
+    Err e;
+    CU_ASSERT_FATAL(load("SHEAF_FIXTURES", "tok_byte_level.json", &l));
+    int32_t bos = tokenizer_bos(l.t);
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode_mixed(l.t, text, strlen(text), &plain, 1, &ids, &n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        tokenizer_encode(l.t, text + plain.begin, plain.end - plain.begin, false, false, &want, &inner, &e), 0);
+    CU_ASSERT_FATAL(n == inner + 2);
+    CU_ASSERT(ids[0] == bos && ids[n - 1] == bos + 1 && !memcmp(ids + 1, want, inner * sizeof *ids));
+    free(ids);
+    free(want);
+    unload(&l);
+}
+
 /* all-MiniLM-L6-v2's own file: its ids of 20 sentences, with [CLS] and [SEP]. */
 static void test_minilm(void) {
     Loaded l;
@@ -231,13 +251,10 @@ static void test_steps(void) {
 
 int main(void) {
     static const CU_TestInfo tests[] = {
-        {"five small tokenizers", test_small},
-        {"and back to the text", test_back},
-        {"special tokens", test_special},
-        {"MiniLM's sentences", test_minilm},
-        {"SmolLM2's vocabulary", test_smollm},
-        {"single steps", test_steps},
-        CU_TEST_INFO_NULL,
+        {"five small tokenizers", test_small}, {"and back to the text", test_back},
+        {"special tokens", test_special},      {"special tokens around plain text", test_mixed},
+        {"MiniLM's sentences", test_minilm},   {"SmolLM2's vocabulary", test_smollm},
+        {"single steps", test_steps},          CU_TEST_INFO_NULL,
     };
     int status = check_run("tokenizer.json", tests);
     return status == 0 && skipped ? CHECK_SKIPPED : status;

@@ -38,13 +38,9 @@ static SmallVocab with(const SmallVocab *v, const char *key, int value) {
 }
 
 /* `want`: texts of tokens with a space between, U+2581 as "_" and a line end as "|". */
-static void gives(const SmallVocab *v, const char *text, bool bos, bool special, const char *want) {
-    Loaded l;
-    int32_t *ids = NULL;
-    size_t n = 0, used = 0;
+static void check_ids(const SmallVocab *v, const char *text, const int32_t *ids, size_t n, const char *want) {
+    size_t used = 0;
     char have[512] = "";
-    CU_ASSERT_EQUAL_FATAL(load(v, &l), 0);
-    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(l.t, text, strlen(text), bos, special, &ids, &n, &l.e), 0);
     for (size_t i = 0; i < n; i++) {
         if (i) have[used++] = ' ';
         for (const char *p = v->tokens[ids[i]].text; *p && used < 500;) {
@@ -58,8 +54,50 @@ static void gives(const SmallVocab *v, const char *text, bool bos, bool special,
         fprintf(stderr, "\"%s\" gives \"%s\", not \"%s\"\n", text, have, want);
         CU_FAIL("ids");
     }
+}
+
+static void gives(const SmallVocab *v, const char *text, bool bos, bool special, const char *want) {
+    Loaded l;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    CU_ASSERT_EQUAL_FATAL(load(v, &l), 0);
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(l.t, text, strlen(text), bos, special, &ids, &n, &l.e), 0);
+    check_ids(v, text, ids, n, want);
     free(ids);
     unload(&l);
+}
+
+/* With special tokens everywhere but between { and }, which are not part of the text. */
+static void gives_mixed(const SmallVocab *v, const char *marked, const char *want) {
+    Loaded l;
+    int32_t *ids = NULL;
+    TextSpan plain[8];
+    char text[128];
+    size_t n = 0, size = 0, spans = 0;
+    for (const char *p = marked; *p; p++) {
+        if (*p == '{') plain[spans].begin = size;
+        else if (*p == '}') plain[spans++].end = size;
+        else text[size++] = *p;
+    }
+    CU_ASSERT_EQUAL_FATAL(load(v, &l), 0);
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode_mixed(l.t, text, size, plain, spans, &ids, &n, &l.e), 0);
+    check_ids(v, marked, ids, n, want);
+    free(ids);
+    unload(&l);
+}
+
+/* No BOS; what is plain joins what stands around it, but special tokens neither lie in it nor reach into it. */
+static void test_mixed(void) {
+    const SmallVocab *v = &small_spm;
+    gives_mixed(v, "", "");
+    gives_mixed(v, "<s>a<s>", "<s> _a <s>");
+    gives_mixed(v, "<s>{a}<s>", "<s> _a <s>");
+    gives_mixed(v, "<s>{<s>}", "<s> _ < s>");
+    gives_mixed(v, "{<s>}<s>", "_ < s> <s>");
+    gives_mixed(v, "{<}s>", "_ < s>");
+    gives_mixed(v, "<{s}>", "_ < s>");
+    gives_mixed(v, "<s{>}<s>", "_ < s> <s>");
+    gives_mixed(v, "<s>a{b<s>}ab<s>{a}b{<s>[x]}", "<s> _ab < s> ab <s> _ab < s> [x]");
 }
 
 static void test_spm(void) {
@@ -287,6 +325,7 @@ int main(void) {
     static const CU_TestInfo tests[] = {
         {"merging by scores", test_spm},
         {"merging text by a list", test_text_bpe},
+        {"special tokens around plain text", test_mixed},
         {"unigram", test_ugm},
         {"WordPiece", test_wpm},
         {"half a character as a token", test_halves},

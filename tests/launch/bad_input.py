@@ -114,7 +114,8 @@ class BadInput(unittest.TestCase):
         self.failure([*run, "-f", self.path / "long.txt"], "context")
         self.failure([*run, "-p", "a few words", "--ctx", "2"], "context")
         self.failure([*run, "-p", ""], "empty", ranks=(0, 1, 2))
-        self.failure([*run, "-p", "a", "--chat"], "chat template")  # the tiny model has none
+        self.failure([*run, "-p", "a", "--chat"], "--template NAME", ranks=(0, 2))  # the tiny model has none
+        self.failure([*run, "-p", "a", "--chat", "--template", "llama"], "llama2", ranks=(0, 2))  # lists the names
         self.failure(run, "empty")  # nothing on standard input
         self.check()
 

@@ -51,7 +51,7 @@ static void all_ways_to_write_an_option(void) {
 
 static void each_verb_has_its_defaults(void) {
     Options o = accepted("sheaf run m -p x");
-    CU_ASSERT_EQUAL(o.tokens, 128);
+    CU_ASSERT_EQUAL(o.tokens, TOKENS_DEFAULT); /* run.c: 128, or until the end */
     CU_ASSERT_EQUAL(o.batch, 512);
     CU_ASSERT_EQUAL(o.ctx, 0);
     CU_ASSERT_EQUAL(o.temp, 0);
@@ -114,6 +114,8 @@ static void wrong_values_are_named(void) {
     refused("sheaf run m -p x -f y", "exclude each other");
     refused("sheaf run m -p x --chat --no-special", "exclude each other");
     refused("sheaf run m -p x --system y", "--system needs --chat");
+    refused("sheaf run m -p x --template llama3", "--template needs --chat");
+    refused("sheaf run m --chat --json", "needs a question");
     refused("sheaf run m -p x -n 0", "-n 0");
     refused("sheaf run m -p x -n -2", "-n -2: must be from -1");
     refused("sheaf run m -p x -n 3x", "-n 3x: not a whole number");

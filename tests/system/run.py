@@ -107,6 +107,17 @@ class Run(unittest.TestCase):
         self.assertIn("scatter", r.out.decode("utf-8"))
         self.assertEqual([line.split()[0] for line in r.err], ["load", "prompt", "generated"])
 
+    def test_conversation(self):
+        """The third answer is about the first two questions."""
+        lines = b"Tell me about dogs in one sentence.\nNow say the same about cats.\nWhich two animals did we talk about?\n"
+        for ranks in (0, 1, 2, 3):
+            r = program.run(["run", real.model("Q8_0"), "--chat", "-q"], ranks, text=lines)
+            self.assertEqual((r.status, r.err, r.left), (0, [], []))
+            dogs, cats, both = r.out.decode().splitlines()
+            self.assertIn("og", dogs)
+            self.assertTrue("at" in cats and "og" not in cats, cats)
+            self.assertTrue("dogs" in both and "cats" in both, both)
+
 
 if __name__ == "__main__":
     real.main()
