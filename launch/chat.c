@@ -58,7 +58,7 @@ static size_t first_said(const Talk *t) { return t->n && t->message[0].role == S
 /* Forgets messages from..to-1. */
 static void drop(Talk *t, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) free((char *)t->message[i].text);
-    memmove(t->message + from, t->message + to, (t->n - to) * sizeof *t->message);
+    if (to < t->n) memmove(t->message + from, t->message + to, (t->n - to) * sizeof *t->message);
     t->n -= to - from;
 }
 

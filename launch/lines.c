@@ -39,6 +39,7 @@ LinesStatus lines_next(Lines *l, StrBuf *line, SheafErr *e) {
         char *end = l->held.len ? memchr(l->held.data, '\n', l->held.len) : NULL;
         if (end) {
             give(l, (size_t)(end - l->held.data), 1, line);
+            if (line->len > 0 && line->data[line->len - 1] == '\r') line->len--;
             if (line->len == 0 || line->data[line->len - 1] != '\\') return LINES_LINE;
             line->data[line->len - 1] = '\n';
             continue;

@@ -117,7 +117,7 @@ static int open_chat(Run *r, SheafErr *e) {
     const Options *o = g->job->o;
     SheafErr why;
     if (sheaf_chat_open(g->job->m, o->template, &r->chat, &why))
-        return fail(e, o->template ? "--template: %s" : "--chat: %s (choose one with --template NAME)", why.msg);
+        return fail(e, o->template ? "--template: %s" : "--chat needs --template NAME: %s", why.msg);
     const char *stop = sheaf_chat_stop(r->chat);
     g->tidy = true;
     if (stop) generator_add_stop(g, stop);

@@ -58,10 +58,11 @@ typedef struct Render {
 
 /* As strftime's "%d %b %Y" in the C locale, whatever ours is. */
 static void add_date(const Render *r) {
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     struct tm t = {.tm_mday = 26, .tm_mon = 6, .tm_year = 124};
     if (r->s->today) localtime_r(&r->now, &t);
-    strbuf_printf(&r->out->text, "%02d %.3s %d", t.tm_mday, months + 3 * t.tm_mon, 1900 + t.tm_year);
+    strbuf_printf(&r->out->text, "%02d %s %d", t.tm_mday, months[t.tm_mon], 1900 + t.tm_year);
 }
 
 /* A string of the form. */
@@ -200,7 +201,6 @@ static int find_stop(SheafChat *c, Tokenizer *t, Err *e) {
 
 static int open_chat(SheafChat *c, SheafModel *m, const char *name, Err *e) {
     const char *file = model_file_path(m->file), *text = m->info.chat_template;
-    if (!name && !*text) return err_set(e, "%s: it has no chat template", file);
     if (name ? chat_style_named(name, &c->style, e) : chat_style_of(text, file, &c->style, e)) return -1;
     c->m = m;
     c->bos = token_text(m->tokenizer, tokenizer_named_bos(m->tokenizer));

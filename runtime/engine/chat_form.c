@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
+#include "engine/utf8.h"
 #include "graph/model_file.h"
 
 /* The first that fits counts; the first of a name is the one that the name means. Of the templates that models were
@@ -280,10 +281,11 @@ static void beginning(const char *text, char out[64]) {
         if (space && (n == 0 || out[n - 1] == ' ')) continue;
         out[n++] = space ? ' ' : '!' <= *text && *text <= '~' ? *text : '?';
     }
-    strcpy(out + n, *text ? "..." : "");
+    memcpy(out + n, *text ? "..." : "", *text ? 4 : 1);
 }
 
 int chat_style_of(const char *text, const char *file, ChatStyle *out, Err *e) {
+    if (utf8_check(text, strlen(text)) < strlen(text)) return err_set(e, "%s: its chat template is not UTF-8", file);
     char *t = plain(text), what[512], begin[64];
     if (!t) return err_set(e, "out of memory for a chat template");
     int i = 0;
@@ -292,7 +294,8 @@ int chat_style_of(const char *text, const char *file, ChatStyle *out, Err *e) {
     free(t);
     if (i < FORMS) return r;
     beginning(text, begin);
-    snprintf(what, sizeof what, "%s: its chat template is not known here; it begins \"%s\"", file, begin);
+    if (*text) snprintf(what, sizeof what, "%s: its chat template is not known here; it begins \"%s\"", file, begin);
+    else snprintf(what, sizeof what, "%s: it has no chat template", file);
     return unknown(what, e);
 }
 

@@ -56,8 +56,8 @@ typedef struct ChatStyle {
     bool today;        /* CHAT_DATE is the day, else 26 Jul 2024 */
 } ChatStyle;
 
-/* The style of a template's text; `file` stands for it in errors. Of an unknown one the error says how it begins, and
- * which forms there are. */
+/* The style of a template's text ("": there is none); `file` stands for it in errors. Of an unknown one the error says
+ * how it begins, and which forms there are. */
 int chat_style_of(const char *text, const char *file, ChatStyle *out, Err *e);
 /* That of a form by its name. */
 int chat_style_named(const char *name, ChatStyle *out, Err *e);

@@ -114,7 +114,8 @@ static void test_unknown(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, "begins \"{% for m in messages %} <<{{ m.role"));
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, "known are chatml, llama2,"));
     CU_ASSERT(strlen(e.msg) < sizeof e.msg - 32); /* with all names, and room for who called */
-    CU_ASSERT(*style_error("").msg);
+    CU_ASSERT_PTR_NOT_NULL(strstr(style_error("").msg, "m.gguf: it has no chat template; the forms known are chatml"));
+    CU_ASSERT_STRING_EQUAL(style_error("<|im_start|><|im_end|>\xFF").msg, "m.gguf: its chat template is not UTF-8");
 }
 
 /* A template that does something more than the known ones is not taken for one of them. */

@@ -86,6 +86,11 @@ class Chat(unittest.TestCase):
         self.assertEqual(len(r.err), 1, r.err)
         self.assertIn("not UTF-8", r.err[0])
 
+    def test_line_ends(self):
+        """CR LF ends lines too, and the last line needs none."""
+        r = program.run(["run", self.model, "--chat", "-n", 8, "-q"], text="\r\n".join(QUESTIONS).encode())
+        self.assertEqual(r.out.decode(), "".join(a + "\n" for a in self.answers))
+
     def test_one_question(self):
         for ways, how in ((["-p", QUESTIONS[0]], {}), (["-f", "-"], {"text": QUESTIONS[0].encode() + b"\n"})):
             r = program.run(["run", self.model, "--chat", "-n", 8, "--json", *ways], **how)
