@@ -91,7 +91,7 @@ static int print_text(Generator *g, SheafErr *e) {
         size_t skip = 0;
         while (skip < g->text.len && isspace((unsigned char)g->text.data[skip])) skip++;
         g->text.len -= skip;
-        memmove(g->text.data, g->text.data + skip, g->text.len);
+        if (skip) memmove(g->text.data, g->text.data + skip, g->text.len);
     }
     if (g->job->o->json || g->text.len == g->printed) return 0;
     size_t from = g->printed;

@@ -52,6 +52,7 @@ class Chat(unittest.TestCase):
 
     def talk(self, *options, ranks=0, model=None):
         t = Terminal(["run", model or self.model, "--chat", *options], ranks)
+        self.addCleanup(t.close)
         self.assertEqual(t.wait_for(HELLO), "")
         return t
 

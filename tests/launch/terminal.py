@@ -73,6 +73,21 @@ class Terminal:
     def errors(self):
         return [line for file in sorted(pathlib.Path(self.folder.name).iterdir()) for line in file.read_text().splitlines()]
 
+    def _end(self):
+        """Waits for the end, and returns the exit status."""
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self.pid = 0
+        os.close(self.keys)
+        return status
+
+    def close(self):
+        """For a test that failed: ends what is still running."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            self._end()
+            program.left_running(self.mark.encode(), patience=1)
+            self.folder.cleanup()
+
     def finish(self):
         """What came last, the exit status, standard error, and the processes that are left."""
         end = time.monotonic() + program.TIME_LIMIT
@@ -80,8 +95,7 @@ class Terminal:
             pass
         if time.monotonic() >= end:
             os.kill(self.pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        os.close(self.keys)
+        status = self._end()
         left = program.left_running(self.mark.encode())
         errors = self.errors()
         self.folder.cleanup()
