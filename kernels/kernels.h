@@ -111,8 +111,9 @@ static inline size_t kv_block_bytes(KvShape s) {
 }
 
 /* A run of rows of one sequence at consecutive positions, against one KV head and query heads [q_head0, q_head1) that
- * share it. For each row t (0 <= t < n_rows) and head h, with position p = pos0 + t, over the blocks b that hold
- * positions w..p, in order, where w = 0, or max(0, p - window + 1) with a window; slots outside w..p are skipped:
+ * share it. For each row t (0 <= t < n_rows) and head h, with position p = pos0 + t, or p = n_keys - 1 when n_keys is
+ * given, over the blocks b that hold positions w..p, in order, where w = 0, or max(0, p - window + 1) with a window;
+ * slots outside w..p are skipped:
  *   s[j] = scale * dot(q, k_j): fmaf over d = 0 .. head_dim-1 from 0, then one multiplication by scale; with a softcap
  *          then s[j] = softcap(s[j]) as in Kernels.softcap;
  *   mb = max over the block's j; e[j] = kernel exp(s[j] - mb), 0 for skipped slots; lb = the lane sum of e[0..64);
@@ -133,6 +134,7 @@ typedef struct AttnRun {
     int64_t pos0, n_rows;  /* n_rows <= ATTN_ROWS */
     int64_t window;        /* positions a query sees, itself included; 0: all before it */
     float softcap;         /* 0: none */
+    int64_t n_keys;        /* positions that every row sees, whatever its own; 0: those up to its own (causal) */
 } AttnRun;
 enum { ATTN_ROWS = 16 };
 
@@ -144,6 +146,9 @@ typedef struct Kernels {
 
     /* One row: s = lane sum of fmaf(x, x, .); r = 1 / sqrtf(s / n + eps); y = (x * r) * w. y may be x. */
     void (*rmsnorm)(const float *x, const float *w, float eps, int64_t n, float *y);
+    /* One row: mean = lane sum of x / n; d = x - mean; s = lane sum of fmaf(d, d, .); r = 1 / sqrtf(s / n + eps);
+     * y = fmaf(d * r, w, b). y may be x. */
+    void (*layernorm)(const float *x, const float *w, const float *b, float eps, int64_t n, float *y);
 
     /* For quantised weight types, y[r][c] = acc after all groups g of 32 in order, from 0. dot: the exact integer sum
      * of v_w * code_a over the values that share a scale, v_w = code - zero_point, or codebook[code]; sum_a: of their
@@ -170,6 +175,10 @@ typedef struct Kernels {
     void (*silu_mul)(const float *gate, const float *up, int64_t n, float *y);
     /* gelu(g) * up with gelu by tanh: g / (1 + exp(-(g * t))), t = fmaf(g * g, GELU_C1, GELU_C0) (kernels/table.h). */
     void (*gelu_mul)(const float *gate, const float *up, int64_t n, float *y);
+    /* x Phi(x), Phi the normal distribution: gelu by erf (arXiv:1606.08415). With a = min(|x|, 14), t = 1 / fmaf(a,
+     * TAIL_P, 1): h = exp(a * a * -0.5) * (t * polynomial in t by fmaf); y = fmaf(-a, h, max(x, 0)). Error below 1e-7
+     * for x < 1, and below 7e-7 of the result for x > -4. y may be x. */
+    void (*gelu)(const float *x, int64_t n, float *y);
     /* cap * tanh(x / cap): cap * (1 - 2 / (exp(x * (2 / cap)) + 1)). y may be x. */
     void (*softcap)(const float *x, float cap, int64_t n, float *y);
     void (*scale)(const float *x, float factor, int64_t n, float *y); /* y may be x */

@@ -98,6 +98,15 @@ static void rmsnorm(const float *x, const float *w, float eps, int64_t n, float 
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * r * w[i];
 }
 
+static void layernorm(const float *x, const float *w, const float *b, float eps, int64_t n, float *y) {
+    float sums[LANES] = {0}, squares[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) sums[i % LANES] += x[i];
+    float mean = join_lanes(sums) / (float)n;
+    for (int64_t i = 0; i < n; i++) squares[i % LANES] = fmaf(x[i] - mean, x[i] - mean, squares[i % LANES]);
+    float r = 1.0f / sqrtf(join_lanes(squares) / (float)n + eps);
+    for (int64_t i = 0; i < n; i++) y[i] = fmaf((x[i] - mean) * r, w[i], b[i]);
+}
+
 static void silu_mul(const float *gate, const float *up, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + kernel_exp(-gate[i])) * up[i];
 }
@@ -106,6 +115,17 @@ static void gelu_mul(const float *gate, const float *up, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) {
         float g = gate[i], t = fmaf(g * g, GELU_C1, GELU_C0);
         y[i] = g / (1.0f + kernel_exp(-(g * t))) * up[i];
+    }
+}
+
+static void gelu(const float *x, int64_t n, float *y) {
+    static const float c[] = {TAIL_C6, TAIL_C5, TAIL_C4, TAIL_C3, TAIL_C2, TAIL_C1, TAIL_C0};
+    for (int64_t i = 0; i < n; i++) {
+        float a = fabsf(x[i]) < 14.0f || isnan(x[i]) ? fabsf(x[i]) : 14.0f, t = 1.0f / fmaf(a, TAIL_P, 1.0f);
+        float p = TAIL_C7;
+        for (size_t j = 0; j < sizeof c / sizeof *c; j++) p = fmaf(p, t, c[j]);
+        float h = kernel_exp(a * a * -0.5f) * (p * t);
+        y[i] = fmaf(-a, h, 0.0f > x[i] ? 0.0f : x[i]);
     }
 }
 
@@ -198,6 +218,7 @@ static void merge(Softmax *all, const Softmax *b, int head_dim) {
     all->max = max;
 }
 
+/* A query that sees positions up to `position`. */
 static void attend(const AttnRun *run, const float *q, int64_t position, float *out) {
     Softmax all = {.max = -INFINITY}, b;
     int64_t start = run->window > 0 && position >= run->window ? position - run->window + 1 : 0;
@@ -214,7 +235,8 @@ static void attention(const AttnRun *run) {
     for (int64_t t = 0; t < run->n_rows; t++)
         for (int h = run->q_head0; h < run->q_head1; h++) {
             int64_t column = (int64_t)h * run->shape.head_dim;
-            attend(run, run->q + t * run->ldq + column, run->pos0 + t, run->out + t * run->ldo + column);
+            int64_t last = run->n_keys ? run->n_keys - 1 : run->pos0 + t;
+            attend(run, run->q + t * run->ldq + column, last, run->out + t * run->ldo + column);
         }
 }
 
@@ -256,10 +278,12 @@ static void from_bf16(const uint16_t *x, int64_t n, float *y) {
 const Kernels kernels_ref = {.name = "ref",
                              .quantise = quantise,
                              .rmsnorm = rmsnorm,
+                             .layernorm = layernorm,
                              .matmul_q = matmul_q_ref,
                              .matmul_f = matmul_f_ref,
                              .silu_mul = silu_mul,
                              .gelu_mul = gelu_mul,
+                             .gelu = gelu,
                              .softcap = softcap,
                              .scale = scale,
                              .relu = relu,

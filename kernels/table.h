@@ -26,6 +26,19 @@ enum { HIGH_SHIFT = 7 };
 #define GELU_C0 1.5957691216f
 #define GELU_C1 0.0713548163f
 
+/* 1 - Phi(a) = exp(-a^2 / 2) q(a) for a >= 0, Phi the normal distribution; q(a) / t with t = 1 / (1 + TAIL_P a) is the
+ * polynomial TAIL_C0 + TAIL_C1 t + ... + TAIL_C7 t^7: the minimax fit (Remez) for the relative error on 0 <= a <= 14,
+ * 1.5e-7 before rounding to fp32. The form is that of Abramowitz and Stegun, 7.1.25. */
+#define TAIL_P  0.3f
+#define TAIL_C0 0.11962930113077164f
+#define TAIL_C1 0.12075395882129669f
+#define TAIL_C2 0.09991348534822464f
+#define TAIL_C3 0.12856167554855347f
+#define TAIL_C4 (-0.05368373170495033f)
+#define TAIL_C5 0.20635360479354858f
+#define TAIL_C6 (-0.15720316767692566f)
+#define TAIL_C7 0.035674799233675f
+
 /* exp: x = n ln 2 + r with |r| <= ln(2)/2, exp(r) = 1 + r + r^2 (EXP_C2 + EXP_C3 r + ... + EXP_C6 r^4). EXP_LN2_HI is
  * ln 2 rounded to fp32 and EXP_LN2_LO what is left. The C's are the minimax fit (Remez) for the relative error of
  * exp(r) with the first two terms fixed: 3.1e-9 before rounding to fp32. */

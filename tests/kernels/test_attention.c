@@ -29,6 +29,7 @@ typedef struct Case {
     int64_t pos0, rows;
     int64_t window;
     float softcap;
+    int64_t n_keys;
 } Case;
 
 static AttnRun run_of(const Case *c, const Cache *cache, const float *q, float *out, int64_t ld) {
@@ -46,7 +47,8 @@ static AttnRun run_of(const Case *c, const Cache *cache, const float *q, float *
                      .pos0 = c->pos0,
                      .n_rows = c->rows,
                      .window = c->window,
-                     .softcap = c->softcap};
+                     .softcap = c->softcap,
+                     .n_keys = c->n_keys};
 }
 
 static void check_case(const Kernels *k, Case c) {
@@ -54,7 +56,7 @@ static void check_case(const Kernels *k, Case c) {
     float *q = floats(c.rows * ld), *want = floats(c.rows * ld), *got = floats(c.rows * ld);
     random_floats(q, c.rows * ld);
     for (int64_t i = 0; i < c.rows * ld; i++) q[i] *= 8.0f;
-    Cache cache = fill_cache(k, c.shape, c.pos0 + c.rows);
+    Cache cache = fill_cache(k, c.shape, c.n_keys ? c.n_keys : c.pos0 + c.rows);
     AttnRun run = run_of(&c, &cache, q, want, ld);
     ref()->attention(&run);
     run.out = got;
@@ -102,9 +104,24 @@ static void windows_and_softcaps(void) {
     for (int i = 0; isa(i); i++)
         for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++)
             for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
-                check_case(isa(i), (Case){{2, 64}, 4, starts[s], ATTN_ROWS, windows[w], 0.0f});
-                check_case(isa(i), (Case){{2, 32}, 1, starts[s], 1 + random_u32() % ATTN_ROWS, windows[w], 30.0f});
-                check_case(isa(i), (Case){{2, 32}, 3, starts[s], ATTN_ROWS, 0, 5.0f});
+                check_case(isa(i), (Case){{2, 64}, 4, starts[s], ATTN_ROWS, .window = windows[w]});
+                check_case(
+                    isa(i),
+                    (Case){
+                        {2, 32}, 1, starts[s], 1 + random_u32() % ATTN_ROWS, .window = windows[w], .softcap = 30.0f});
+                check_case(isa(i), (Case){{2, 32}, 3, starts[s], ATTN_ROWS, .softcap = 5.0f});
+            }
+}
+
+/* Rows that all see the same keys: before, at and after their own position. */
+static void both_directions(void) {
+    const int64_t keys[] = {1, 15, 16, 17, 63, 64, 65, 128, 200, 512};
+    for (int i = 0; isa(i); i++)
+        for (size_t n = 0; n < sizeof keys / sizeof keys[0]; n++)
+            for (int64_t pos0 = 0; pos0 < keys[n]; pos0 += ATTN_ROWS) {
+                int64_t rows = keys[n] - pos0 < ATTN_ROWS ? keys[n] - pos0 : ATTN_ROWS;
+                check_case(isa(i), (Case){{2, 32}, 1, pos0, rows, .n_keys = keys[n]});
+                check_case(isa(i), (Case){{2, 64}, 3, pos0, rows, .n_keys = keys[n]});
             }
 }
 
@@ -145,8 +162,12 @@ static void kv_store_equals_ref(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"edges of blocks", edges_of_blocks},           {"head dimensions", head_dims},
-                           {"windows and softcaps", windows_and_softcaps}, {"extreme scores", extreme_scores},
-                           {"kv_store equals ref", kv_store_equals_ref},   CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"edges of blocks", edges_of_blocks},
+                           {"head dimensions", head_dims},
+                           {"windows and softcaps", windows_and_softcaps},
+                           {"extreme scores", extreme_scores},
+                           {"both directions", both_directions},
+                           {"kv_store equals ref", kv_store_equals_ref},
+                           CU_TEST_INFO_NULL};
     return check_run("attention", tests);
 }

@@ -26,9 +26,13 @@ static void check_elementwise(const Kernels *k, const float *a, const float *b, 
     got[n] = 42.0f;
     ref()->rmsnorm(a, b, 1e-5f, n, want), k->rmsnorm(a, b, 1e-5f, n, got);
     CU_ASSERT(same(got, want, n));
+    ref()->layernorm(a, b, b, 1e-5f, n, want), k->layernorm(a, b, b, 1e-5f, n, got);
+    CU_ASSERT(same(got, want, n));
     ref()->silu_mul(a, b, n, want), k->silu_mul(a, b, n, got);
     CU_ASSERT(same(got, want, n));
     ref()->gelu_mul(a, b, n, want), k->gelu_mul(a, b, n, got);
+    CU_ASSERT(same(got, want, n));
+    ref()->gelu(a, n, want), k->gelu(a, n, got);
     CU_ASSERT(same(got, want, n));
     ref()->softcap(a, 30.0f, n, want), k->softcap(a, 30.0f, n, got);
     CU_ASSERT(same(got, want, n));

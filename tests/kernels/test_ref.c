@@ -40,6 +40,12 @@ static void rows(void) {
         double u = sqrt(2 / acos(-1)) * ((double)x[i] + 0.044715 * pow((double)x[i], 3));
         CU_ASSERT(close_to(y[i], 0.5 * x[i] * (1 + tanh(u)) * w[i], 1e-6));
     }
+    double mean = 0.0, variance = 0.0;
+    for (int i = 0; i < N; i++) mean += (double)x[i] / N;
+    for (int i = 0; i < N; i++) variance += ((double)x[i] - mean) * ((double)x[i] - mean) / N;
+    ref()->layernorm(x, w, x, 1e-5f, N, y);
+    for (int i = 0; i < N; i++)
+        CU_ASSERT(close_to(y[i], (x[i] - mean) / sqrt(variance + 1e-5) * w[i] + (double)x[i], 1e-6));
     ref()->softcap(x, 0.5f, N, y);
     for (int i = 0; i < N; i++) CU_ASSERT(close_to(y[i], 0.5 * tanh(x[i] / 0.5), 1e-6));
     ref()->scale(x, 24.0f, N, y);
@@ -49,6 +55,24 @@ static void rows(void) {
     x[500] = NAN;
     ref()->logsumexp(x, N, &max, &total);
     CU_ASSERT(isnan(max) && isnan(total));
+}
+
+/* 0.5 x (1 + erf(x / sqrt 2)), for x < 0 by erfc, which keeps the digits; and its limits. */
+static void gelu_is_within_its_bounds(void) {
+    double worst = 0.0, worst_relative = 0.0;
+    for (double at = -15.0; at <= 15.0; at += 0.0001) {
+        float x = (float)at, y;
+        ref()->gelu(&x, 1, &y);
+        double want = 0.5 * x * erfc(-(double)x / sqrt(2)), error = fabs((double)y - want);
+        if (x < 1) worst = fmax(worst, error);
+        if (x > -4 && x != 0) worst_relative = fmax(worst_relative, error / fabs(want));
+    }
+    printf("    largest error of gelu: %.3g; relative for x > -4: %.3g\n", worst, worst_relative);
+    CU_ASSERT(worst < 1e-7 && worst_relative < 7e-7);
+    float x[] = {0.0f, -0.0f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN}, y[7];
+    ref()->gelu(x, 7, y);
+    CU_ASSERT(y[0] == 0.0f && y[1] == 0.0f && y[2] == 1e30f && y[3] == 0.0f);
+    CU_ASSERT(y[4] == INFINITY && y[5] == 0.0f && isnan(y[6]));
 }
 
 /* Rotation of the complex number x0 + i x1 by the angle. */
@@ -133,7 +157,7 @@ static void quantised_activations_are_near(void) {
     near_with(2, 16256);
 }
 
-static void attention_with(int window, float cap) {
+static void attention_with(int window, float cap, int n_keys) {
     enum { DIM = 32, P = 150 };
     KvShape shape = {1, DIM};
     float q[DIM], out[DIM];
@@ -150,10 +174,11 @@ static void attention_with(int window, float cap) {
     }
     random_floats(q, DIM);
     for (int position = 0; position < P; position += 37) {
-        AttnRun run = {q, out, DIM, DIM, 0, 1, 0, 0.7f, shape, blocks, table, position, 1, window, cap};
+        AttnRun run = {q, out, DIM, DIM, 0, 1, 0, 0.7f, shape, blocks, table, position, 1, window, cap, n_keys};
         ref()->attention(&run);
         double sum = 0.0, want[DIM] = {0};
-        for (int j = window && position >= window ? position - window + 1 : 0; j <= position; j++) {
+        int last = n_keys ? n_keys - 1 : position;
+        for (int j = window && position >= window ? position - window + 1 : 0; j <= last; j++) {
             double s = 0.0;
             for (int d = 0; d < DIM; d++) s += (double)q[d] * keys[j][d];
             s *= 0.7f;
@@ -167,9 +192,11 @@ static void attention_with(int window, float cap) {
 }
 
 static void attention(void) {
-    attention_with(0, 0);
-    attention_with(70, 0);
-    attention_with(9, 2);
+    attention_with(0, 0, 0);
+    attention_with(70, 0, 0);
+    attention_with(9, 2, 0);
+    attention_with(0, 0, 150);
+    attention_with(0, 0, 70); /* whether a query's own position is among them or not */
 }
 
 static void selection(void) {
@@ -191,6 +218,7 @@ static void selection(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"exp is within its bound", exp_is_within_its_bound},
                            {"rows", rows},
+                           {"gelu is within its bounds", gelu_is_within_its_bounds},
                            {"rope", rope},
                            {"matmul", matmul},
                            {"quantised activations are near", quantised_activations_are_near},
