@@ -33,19 +33,22 @@ static void add_table(const SheafModelInfo *i, const char *path, const char *for
     strbuf_printf(out, "%-16s%" PRId64 "\n", "FFN width", i->ffn_width);
     strbuf_printf(out, "%-16s%" PRId64 "\n", "vocabulary", i->vocabulary);
     strbuf_printf(out, "%-16s%" PRId64 " positions\n", "context", i->context);
-    strbuf_printf(out, "%-16s%.15g\n", "RoPE base", i->rope_base);
+    if (i->encoder) add_row(out, "pooling", i->pooling);
+    else strbuf_printf(out, "%-16s%.15g\n", "RoPE base", i->rope_base);
     strbuf_printf(out, "%-16s", "tokenizer");
     report_add_foreign(out, or_dash(i->tokenizer));
     strbuf_printf(out, ", pre-tokenizer ");
     report_add_foreign(out, or_dash(i->pre_tokenizer));
-    strbuf_printf(out, "\n%-16s%s\n", "chat template", form ? form : *i->chat_template ? "unknown" : "none");
+    if (!i->encoder)
+        strbuf_printf(out, "\n%-16s%s", "chat template", form ? form : *i->chat_template ? "unknown" : "none");
+    strbuf_printf(out, "\n");
     strbuf_printf(out, "%-16s%" PRId64 "\n", "tensors", i->tensors);
     for (int t = 0; t < i->n_types; t++)
         strbuf_printf(out, "  %-14s%" PRId64 " tensors, %.2f MB\n", i->types[t].type, i->types[t].tensors,
                       1e-6 * (double)i->types[t].bytes);
     strbuf_printf(out, "%-16s%.2f MB\n", "file size", 1e-6 * (double)i->file_bytes);
-    strbuf_printf(out, "%-16s%.2f MB of weights, %.2f MB of KV cache per 1000 tokens", "memory",
-                  1e-6 * (double)i->weight_bytes, 1e-3 * (double)i->kv_bytes_per_token);
+    strbuf_printf(out, "%-16s%.2f MB of weights", "memory", 1e-6 * (double)i->weight_bytes);
+    if (!i->encoder) strbuf_printf(out, ", %.2f MB of KV cache per 1000 tokens", 1e-3 * (double)i->kv_bytes_per_token);
     if (i->window)
         strbuf_printf(out, ", %.2f MB for windows of %" PRId64,
                       1e-6 * (double)i->kv_window_bytes_per_token * (double)i->window, i->window);
@@ -71,6 +74,8 @@ static void add_json(const SheafModelInfo *i, const char *path, const char *form
     json_int(&j, "vocabulary", i->vocabulary);
     json_int(&j, "context", i->context);
     json_real(&j, "rope_base", i->rope_base);
+    json_bool(&j, "encoder", i->encoder);
+    json_text(&j, "pooling", i->pooling);
     json_text(&j, "tokenizer", i->tokenizer);
     json_text(&j, "pre_tokenizer", i->pre_tokenizer);
     json_text(&j, "chat_template", i->chat_template);

@@ -20,6 +20,7 @@ int perplexity_verb(Job *job, SheafErr *e);
 int info_verb(Job *job, SheafErr *e);
 int plan_verb(Job *job, SheafErr *e);
 int quantize_verb(Job *job, SheafErr *e);
+int embed_verb(Job *job, SheafErr *e);
 
 /* The positions of a context: --ctx, or the smaller of 4096 and the model's own. More than the model was trained for is
  * warned about, by rank 0. Local; the same on all ranks. */

@@ -60,6 +60,12 @@ void json_real(Json *j, const char *key, double v) {
     strbuf_add(j->out, digits, strlen(digits));
 }
 
+void json_float(Json *j, const char *key, float v) {
+    begin(j, key);
+    if (isfinite(v)) strbuf_float(j->out, v);
+    else strbuf_add(j->out, "null", 4);
+}
+
 void json_bool(Json *j, const char *key, bool v) {
     begin(j, key);
     strbuf_printf(j->out, "%s", v ? "true" : "false");

@@ -19,5 +19,6 @@ void json_text(Json *j, const char *key, const char *s); /* NUL-terminated; NULL
 void json_int(Json *j, const char *key, int64_t v);
 void json_uint(Json *j, const char *key, uint64_t v);
 void json_real(Json *j, const char *key, double v); /* the shortest form that reads back as v */
+void json_float(Json *j, const char *key, float v); /* likewise */
 void json_bool(Json *j, const char *key, bool v);
 void json_hash(Json *j, const char *key, uint64_t v); /* 16 hexadecimal digits in a string */

@@ -12,7 +12,7 @@ enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 128 + SIGINT };
 
 static int (*const verb_functions[VERB_COUNT])(Job *, SheafErr *) = {
     [VERB_RUN] = run_verb,   [VERB_PERPLEXITY] = perplexity_verb, [VERB_INFO] = info_verb,
-    [VERB_PLAN] = plan_verb, [VERB_QUANTIZE] = quantize_verb,
+    [VERB_PLAN] = plan_verb, [VERB_QUANTIZE] = quantize_verb,     [VERB_EMBED] = embed_verb,
 };
 
 /* Files opened later must not get the numbers of standard streams that the caller closed. Writing to such a standard
@@ -40,7 +40,7 @@ static int print_help(const Options *o, SheafErr *e) {
 }
 
 static SheafRuntimeOptions runtime_options(const Options *o) {
-    bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY;
+    bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY || o->verb == VERB_EMBED;
     if (o->verb == VERB_QUANTIZE) return (SheafRuntimeOptions){.threads = (int)o->threads, .pin = !o->no_pin};
     if (!computes) return (SheafRuntimeOptions){.threads = 1};
     return (SheafRuntimeOptions){
@@ -55,6 +55,19 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
     };
 }
 
+/* A verb that computes has a model of the kind it is for. The same on all ranks. */
+static int wrong_model(const Job *job, SheafErr *e) {
+    VerbId verb = job->o->verb;
+    if (verb != VERB_EMBED && verb != VERB_RUN && verb != VERB_PERPLEXITY) return 0;
+    const SheafModelInfo *info = sheaf_model_info(job->m);
+    if (info->encoder == (verb == VERB_EMBED)) return 0;
+    if (info->encoder)
+        return fail(e, "%s: an encoder (%s) makes vectors, not text: 'sheaf embed' is for it", job->o->model,
+                    info->architecture);
+    return fail(e, "%s: 'sheaf embed' is for encoders such as bert, not for a language model (%s)", job->o->model,
+                info->architecture);
+}
+
 /* Collective, with the runtime open. `usage` is this rank's error from the options, or NULL. */
 static int work(Job *job, const SheafErr *usage) {
     SheafErr e = {""}, mine = {""};
@@ -64,7 +77,7 @@ static int work(Job *job, const SheafErr *usage) {
         status = STATUS_FAILED;
         if (job->o->verb != VERB_QUANTIZE) failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
         if (!failed) {
-            int r = verb_functions[job->o->verb](job, &mine);
+            int r = wrong_model(job, &mine) ? -1 : verb_functions[job->o->verb](job, &mine);
             failed = sheaf_agree(job->rt, r != 0, &mine, &e) != 0;
             sheaf_model_close(job->m);
         }

@@ -12,6 +12,7 @@
 /* ---- the tables -------------------------------------------------------------------------------------------------- */
 typedef struct Verb {
     const char *name, *summary, *usage, *example;
+    bool texts; /* takes words after the model */
 } Verb;
 
 static const Verb verbs[VERB_COUNT] = {
@@ -24,6 +25,8 @@ static const Verb verbs[VERB_COUNT] = {
                    "sheaf plan model.gguf -n 4"},
     [VERB_QUANTIZE] = {"quantize", "write a model file with smaller weights", "MODEL -o FILE --type TYPE",
                        "sheaf quantize model-f32.gguf -o model-q4_k.gguf --type q4_k --tensor token_embd.weight=q6_k"},
+    [VERB_EMBED] = {"embed", "a vector for each text, by an encoder", "MODEL [TEXT ... | -f FILE]",
+                    "mpirun -n 2 sheaf embed encoder.gguf -f lines.txt -o vectors.npy", .texts = true},
 };
 
 typedef enum OptionType { FLAG, INT, REAL, TEXT, LIST } OptionType;
@@ -33,9 +36,10 @@ enum {
     INFO = 1 << VERB_INFO,
     PLAN = 1 << VERB_PLAN,
     QUANTIZE = 1 << VERB_QUANTIZE,
-    WORK = RUN | PPL, /* loads weights and computes */
+    EMBED = 1 << VERB_EMBED,
+    WORK = RUN | PPL | EMBED, /* loads weights and computes */
     THREADS = WORK | QUANTIZE,
-    ALL = RUN | PPL | INFO | PLAN | QUANTIZE,
+    ALL = RUN | PPL | INFO | PLAN | QUANTIZE | EMBED,
 };
 
 typedef struct Option {
@@ -58,6 +62,8 @@ static const Option options[] = {
     {"file", 'f', true, TEXT, AT(file), "FILE", NULL, 0, 0, RUN,
      "read that text from a file (-: standard input); one newline at its end is dropped"},
     {"file", 'f', true, TEXT, AT(file), "FILE", NULL, 0, 0, PPL, "the text (-: standard input)"},
+    {"file", 'f', true, TEXT, AT(file), "FILE", NULL, 0, 0, EMBED,
+     "the texts, one on each line (-: standard input); without -f and TEXT: standard input"},
     {"chat", 'c', false, FLAG, AT(chat), NULL, NULL, 0, 0, RUN,
      "converse: -p or -f is a question to answer; without them every line of standard input is one, and what was said "
      "before is kept in mind"},
@@ -71,10 +77,17 @@ static const Option options[] = {
     {"ctx", 0, false, INT, AT(ctx), "N", NULL, 1, INT32_MAX, RUN | PLAN,
      "positions of the context; without it: the model's, 4096 at most"},
     {"ctx", 0, false, INT, AT(ctx), "N", "512", 4, INT32_MAX, PPL, "tokens of a window"},
+    {"ctx", 0, false, INT, AT(ctx), "N", NULL, 1, INT32_MAX, EMBED,
+     "tokens of a text at most: a longer one is cut; without it: as many as the model has positions"},
     {"windows", 0, false, INT, AT(windows), "N", "0", 0, INT32_MAX, PPL, "windows to score at most; 0: all"},
     {"batch", 'b', false, INT, AT(batch), "N", "512", 1, 1 << 20, RUN, "tokens of the prompt in one step"},
     {"batch", 'b', false, INT, AT(batch), "N", "2048", 1, 1 << 20, PPL,
      "tokens in one step: as many windows as fit go together"},
+    {"batch", 'b', false, INT, AT(batch), "N", "2048", 1, 1 << 20, EMBED,
+     "tokens in one step: as many texts as fit go together (a text alone may have more)"},
+    {"pooling", 0, false, TEXT, AT(pooling), "mean|cls|last", NULL, 0, 0, EMBED,
+     "a text's vector: the mean of its tokens', that of the first, or of the last; without it: as the model says"},
+    {"normalize", 0, false, TEXT, AT(normalize), "l2|none", "l2", 0, 0, EMBED, "l2: vectors of length 1"},
     {"temp", 't', false, REAL, AT(temp), "T", "0", 0, 1000, RUN, "temperature; 0: always the most probable token"},
     {"top-k", 0, false, INT, AT(top_k), "K", "40", 0, INT32_MAX, RUN,
      "sample among the K most probable tokens; 0: all"},
@@ -90,6 +103,8 @@ static const Option options[] = {
     {"ignore-eos", 0, false, FLAG, AT(ignore_eos), NULL, NULL, 0, 0, RUN, "go on past the token that ends a text"},
     {"output", 'o', true, TEXT, AT(output), "FILE", NULL, 0, 0, QUANTIZE,
      "the file to write; it appears when it is complete, in place of one that was there"},
+    {"output", 'o', true, TEXT, AT(output), "FILE", NULL, 0, 0, EMBED,
+     "write the vectors there as a NumPy array (.npy), not on standard output; it appears when it is complete"},
     {"type", 0, false, TEXT, AT(type), "f32|f16|bf16|q4_0|q4_1|q5_0|q5_1|q8_0|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs",
      NULL, 0, 0, QUANTIZE,
      "what the matrices become, where their rows are whole blocks (of 32, or of 256 for q2_k to q6_k and iq4_xs)"},
@@ -263,6 +278,7 @@ static int take_option(Words *w, Options *out, SheafErr *e) {
 
 static int take_words(Words *w, Options *o, SheafErr *e) {
     bool only_names = false;
+    o->text = (const char *const *)w->word;
     while (w->next < w->n) {
         const char *word = w->word[w->next];
         if (!only_names && strcmp(word, "--") == 0) {
@@ -271,6 +287,8 @@ static int take_words(Words *w, Options *o, SheafErr *e) {
         } else if (!only_names && word[0] == '-' && word[1]) {
             if (take_option(w, o, e)) return -1;
             if (o->help) return 0;
+        } else if (o->model && verbs[o->verb].texts) {
+            w->word[o->n_texts++] = w->word[w->next++]; /* in place of words that have been taken */
         } else if (o->model) {
             return fail(e, "'%.80s' is one argument too many: '%s' takes one MODEL", word, verbs[o->verb].name);
         } else {
@@ -338,6 +356,7 @@ static int set_from_environment(const Words *w, Options *o, SheafErr *e) {
 static int check_together(const Options *o, SheafErr *e) {
     const char *verb = verbs[o->verb].name;
     if (!o->model) return fail(e, "'%s' needs a model file: sheaf %s %s", verb, verb, verbs[o->verb].usage);
+    if (o->n_texts && o->file) return fail(e, "texts and -f exclude each other: give one of them");
     if (o->prompt && o->file) return fail(e, "-p and -f exclude each other: give one of them");
     if (o->tokens == 0 && o->verb == VERB_RUN)
         return fail(e, "-n 0: must be 1 or more, or -1 (until the context is full)");

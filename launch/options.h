@@ -7,7 +7,7 @@
 #include "base/strbuf.h"
 #include "sheaf.h"
 
-typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_QUANTIZE, VERB_COUNT } VerbId;
+typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_QUANTIZE, VERB_EMBED, VERB_COUNT } VerbId;
 
 enum { LIST_MAX = 16, TOKENS_DEFAULT = -2 };
 typedef struct TextList {
@@ -21,6 +21,8 @@ typedef struct Options {
     VerbId verb;
     bool help, version; /* asked for: nothing else counts, `verb` is VERB_COUNT for the general help */
     const char *model;
+    const char *const *text; /* [n_texts] words after the model, for a verb that takes them */
+    int n_texts;
 
     const char *prompt, *file; /* NULL: not given */
     int64_t tokens;            /* to generate; -1: until the context is full; or TOKENS_DEFAULT */
@@ -36,6 +38,8 @@ typedef struct Options {
 
     const char *output, *type; /* what quantize writes, and of which type */
     TextList tensor;           /* PATTERN=TYPE */
+
+    const char *pooling, *normalize; /* of embeddings; pooling NULL: the model's */
 
     int64_t threads; /* per rank; 0: the physical cores */
     bool no_pin, check, json, quiet;

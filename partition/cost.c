@@ -17,6 +17,7 @@ static uint64_t weight_bytes(const Plan *p, ValueId v, int rank) {
 
 PlanRankCost plan_rank_cost(const Plan *p, int rank) {
     PlanRankCost c = {0};
+    bool embedded = false;
     const Graph *g = &p->graph;
     for (ValueId v = 0; v < g->n_values; v++) {
         if (g->value[v].kind == VALUE_WEIGHT) c.weight_bytes += weight_bytes(p, v, rank);
@@ -27,9 +28,12 @@ PlanRankCost plan_rank_cost(const Plan *p, int rank) {
             c.heads = plan_local_size(p, op->in[0], AXIS_LAST, rank) / op->u.attn.head_dim;
         if (op->kind == OP_KV_STORE && !c.kv_heads)
             c.kv_heads = plan_local_size(p, op->in[0], AXIS_LAST, rank) / op->u.attn.head_dim;
-        if ((op->kind == OP_SILU_MUL || op->kind == OP_GELU_MUL) && !c.ffn_rows)
+        if ((op->kind == OP_SILU_MUL || op->kind == OP_GELU_MUL || op->kind == OP_GELU) && !c.ffn_rows)
             c.ffn_rows = plan_local_size(p, op->in[0], AXIS_LAST, rank);
-        if (op->kind == OP_EMBED) c.vocab_rows = plan_local_size(p, op->in[1], AXIS_FIRST, rank);
+        if (op->kind == OP_EMBED && !embedded) {
+            c.vocab_rows = plan_local_size(p, op->in[1], AXIS_FIRST, rank);
+            embedded = true;
+        }
         for (int w = 0; op->kind == OP_LINEAR && w < op->u.linear.n_weights; w++)
             c.macs_per_token += (uint64_t)(plan_local_size(p, op->in[1 + w], AXIS_FIRST, rank) *
                                            plan_local_size(p, op->in[1 + w], AXIS_LAST, rank));

@@ -93,7 +93,8 @@ static void hash_attributes(XXH64_state_t *s, const Op *op) {
         i[1] = op->u.linear.bias;
         i[2] = op->u.linear.residual;
         break;
-    case OP_RMSNORM: f[0] = (double)op->u.norm.eps; break;
+    case OP_RMSNORM:
+    case OP_LAYERNORM: f[0] = (double)op->u.norm.eps; break;
     case OP_HEADNORM: f[0] = (double)op->u.rope.eps; break;
     case OP_ROPE_TABLE:
     case OP_ROPE:

@@ -64,8 +64,8 @@ int64_t plan_axis_size(const Plan *p, ValueId v, ShardAxis axis);
 /* What a rank will hold and send. */
 typedef struct PlanRankCost {
     int64_t heads, kv_heads; /* of the first attention */
-    int64_t ffn_rows;        /* of the first gated product */
-    int64_t vocab_rows;      /* of the embedding */
+    int64_t ffn_rows;        /* of the first gated product or GELU */
+    int64_t vocab_rows;      /* of the first embedding */
     uint64_t weight_bytes;   /* packed */
     uint64_t macs_per_token; /* multiplications of weights with activations, one output row per token */
 } PlanRankCost;

@@ -7,14 +7,21 @@
 static Shard *shard(Planner *pl, ValueId v) { return &pl->p->shard[v]; }
 static const Shard replicated = {SHARD_REPLICATED, AXIS_FIRST, 0, NULL};
 
+/* A row of an embedding, or a sum of such rows. */
+static bool is_embedding(const Graph *g, ValueId v) {
+    int32_t maker = g->value[v].producer;
+    const Op *op = maker < 0 ? NULL : &g->op[maker];
+    if (!op || op->kind != OP_ADD) return op && op->kind == OP_EMBED;
+    return is_embedding(g, op->in[0]) && is_embedding(g, op->in[1]);
+}
+
 /* A new value made from v by an operator that the planner puts in. */
 static ValueId convert(Planner *pl, ValueId v, OpKind kind, Shard to) {
     Graph *g = &pl->p->graph;
     Op op = {.kind = kind, .n_in = 1, .in = {v}, .n_out = 1};
     memcpy(op.name, g->value[v].name, sizeof op.name - 1);
     if (kind == OP_ALLREDUCE) {
-        int32_t maker = g->value[v].producer;
-        op.u.sum.exact = maker >= 0 && g->op[maker].kind == OP_EMBED;
+        op.u.sum.exact = is_embedding(g, v);
     }
     op.out[0] = graph_temp_like(g, v, op.name);
     if (op.out[0] < 0) {
@@ -198,7 +205,7 @@ static void rule_pass_through(Planner *pl, Op *op) {
     Shard x = *shard(pl, op->in[0]);
     bool cut = false;
     int group = qtype_info(pl->p->graph.value[op->out[0]].type)->group;
-    if (op->kind == OP_QUANTISE && x.kind == SHARD_SPLIT && x.axis == AXIS_LAST)
+    if (x.kind == SHARD_SPLIT && x.axis == AXIS_LAST)
         for (int i = 0; i < x.n_parts * pl->p->n_ranks; i++) cut |= x.range[i].begin % group || x.range[i].end % group;
     if (x.kind == SHARD_PARTIAL || cut) op->in[0] = planner_replicated(pl, op->in[0]);
     push(pl, op, *shard(pl, op->in[0]));
@@ -223,6 +230,7 @@ void planner_apply(Planner *pl, const Op *old) {
     case OP_ATTENTION: rule_attention(pl, &op); break;
     case OP_ROPE:
     case OP_HEADNORM: /* heads are never cut */
+    case OP_GELU:
     case OP_SCALE:
     case OP_SOFTCAP:
     case OP_RELU:

@@ -103,6 +103,7 @@ void planner_wishes(Planner *pl) {
             break;
         case OP_ROPE:
         case OP_HEADNORM:
+        case OP_GELU:
         case OP_SCALE:
         case OP_SOFTCAP:
         case OP_RELU:

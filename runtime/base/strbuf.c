@@ -50,6 +50,13 @@ void strbuf_printf(StrBuf *s, const char *fmt, ...) {
     va_end(again);
 }
 
+void strbuf_float(StrBuf *s, float v) {
+    char digits[32];
+    snprintf(digits, sizeof digits, "%.8g", (double)v);
+    if (strtof(digits, NULL) != v) snprintf(digits, sizeof digits, "%.9g", (double)v);
+    strbuf_puts(s, digits);
+}
+
 /* RFC 3629, section 4: what may follow a first byte, as the range of the second byte. */
 size_t utf8_length(const uint8_t *p, size_t n) {
     static const struct {

@@ -12,6 +12,7 @@ typedef struct StrBuf {
 void strbuf_add(StrBuf *s, const char *bytes, size_t n);
 void strbuf_puts(StrBuf *s, const char *text);
 __attribute__((format(printf, 2, 3))) void strbuf_printf(StrBuf *s, const char *fmt, ...);
+void strbuf_float(StrBuf *s, float v); /* in 8 or 9 digits that read back as v */
 
 /* A JSON string with its quotes: quotes, backslashes and control characters escaped, each byte that is not part of
  * valid UTF-8 (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF) replaced by U+FFFD. */

@@ -10,7 +10,8 @@ StepFn *step_function(OpKind k) {
     static StepFn *const table[OP_COUNT] = {
         [OP_EMBED] = step_embed,
         [OP_LINEAR] = step_linear,
-        [OP_RMSNORM] = step_rmsnorm,
+        [OP_RMSNORM] = step_norm,
+        [OP_LAYERNORM] = step_norm,
         [OP_HEADNORM] = step_headnorm,
         [OP_QUANTISE] = step_quantise,
         [OP_ROPE_TABLE] = step_rope_table,
@@ -19,12 +20,14 @@ StepFn *step_function(OpKind k) {
         [OP_ATTENTION] = step_attention,
         [OP_SILU_MUL] = step_gated,
         [OP_GELU_MUL] = step_gated,
+        [OP_GELU] = step_gelu,
         [OP_SCALE] = step_scale,
         [OP_SOFTCAP] = step_scale,
         [OP_RELU] = step_relu,
         [OP_ADD] = step_add,
         [OP_VIEW] = NULL,
         [OP_SELECT] = step_select,
+        [OP_MEAN_ROWS] = step_mean_rows,
         [OP_STATS] = step_stats,
         [OP_CONV] = step_conv,
         [OP_POOL] = step_pool,
@@ -141,6 +144,10 @@ static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
     case OP_EMBED:
         s->w[0] = &x->weights->weight[op->in[1]];
         s->first = only_range(x, op->in[1], AXIS_FIRST).begin;
+        return 0;
+    case OP_LAYERNORM:
+        s->w[0] = &x->weights->weight[op->in[1]];
+        s->bias[0] = x->weights->weight[op->in[2]].values;
         return 0;
     case OP_HEADNORM:
     case OP_RMSNORM: s->w[0] = &x->weights->weight[op->in[1]]; return 0;

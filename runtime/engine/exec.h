@@ -26,6 +26,7 @@ typedef struct ExecOptions {
 /* Rows [row0, row0 + n_rows) of a step are one sequence's tokens at consecutive positions from pos0. */
 typedef struct ExecSpan {
     int64_t row0, n_rows, pos0;
+    int64_t end;                    /* positions the sequence has after this step */
     const int32_t *table[KV_POOLS]; /* the sequence's blocks in each pool, by position / 64 */
 } ExecSpan;
 

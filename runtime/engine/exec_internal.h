@@ -94,7 +94,8 @@ int exec_state_size(const Plan *p, int rank, const ExecOptions *o, ValueId v, si
 /* compile.c fills the steps; step_function names what carries one out, NULL: the operator needs no step. */
 StepFn *step_function(OpKind k);
 
-StepFn step_embed, step_linear, step_rmsnorm, step_quantise, step_rope_table, step_rope, step_kv_store, step_attention,
-    step_gated, step_headnorm, step_scale, step_select, step_stats; /* steps_lm.c, steps_attention.c */
+StepFn step_embed, step_linear, step_norm, step_quantise, step_rope_table, step_rope, step_kv_store, step_attention,
+    step_gated, step_gelu, step_headnorm, step_scale, step_select, step_mean_rows,
+    step_stats; /* steps_lm.c, steps_attention.c */
 StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather,
     step_slice; /* steps_cnn.c, steps_comm.c */

@@ -11,6 +11,7 @@
 static int64_t blocks_needed(int64_t window, int64_t n_seqs, int64_t n_ctx, int64_t max_batch) {
     int64_t all = n_seqs * ceil_div(n_ctx, KV_BLOCK);
     if (window == 0) return all;
+    if (window == WINDOW_WHOLE) return i64_min(all, n_seqs + max_batch / KV_BLOCK); /* nothing outlives a step */
     return i64_min(all, n_seqs + (n_seqs * (window + KV_BLOCK - 3) + max_batch) / KV_BLOCK);
 }
 
@@ -85,7 +86,7 @@ void kv_make_room(KvCache *kv, const SheafToken *tokens, size_t n) {
     int64_t wanted = 0;
     for (size_t i = 0; i < n; i++) wanted += tokens[i].pos % KV_BLOCK == 0;
     for (KvPool *p = kv->pool; p < kv->pool + kv->n_pools; p++) {
-        if (p->window == 0 || p->n_free >= wanted) continue;
+        if (p->window <= 0 || p->n_free >= wanted) continue;
         for (int64_t seq = 0; seq < kv->n_seqs; seq++) drop_unseen(kv, p, seq);
     }
 }

@@ -103,12 +103,14 @@ static void describe_cache(SheafModel *m) {
     SheafModelInfo *info = &m->info;
     for (ValueId v = 0; v < m->graph.n_values; v++) {
         const Value *state = &m->graph.value[v];
-        if (state->kind != VALUE_STATE) continue;
+        if (state->kind != VALUE_STATE || state->window == WINDOW_WHOLE) continue; /* an encoder keeps none */
         uint64_t bytes = (uint64_t)state->dim[0].size * 2 * 2;
         *(state->window ? &info->kv_window_bytes_per_token : &info->kv_bytes_per_token) += bytes;
         info->window = i64_max(info->window, state->window);
     }
 }
+
+static const char *const pooling_names[N_POOLINGS] = {"", "mean", "cls", "last", "rank"};
 
 int model_describe(SheafModel *m, Err *e) {
     static const char *const keys[] = {"general.architecture",   "general.name",         "general.license",
@@ -138,6 +140,8 @@ int model_describe(SheafModel *m, Err *e) {
     info->vocabulary = s->vocab;
     info->context = s->context;
     info->rope_base = s->rope_base;
+    info->encoder = s->encoder;
+    info->pooling = pooling_names[s->pooling];
     info->tensors = (int64_t)file_n_tensors(m->file);
     describe_cache(m);
     count_types(m);

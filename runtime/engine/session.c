@@ -30,6 +30,7 @@ struct SheafSession {
     SheafToken *tokens;                        /* [max_batch] as received */
     ExecSpan *spans;                           /* [max_batch] */
     int32_t *ids, *positions, *rows, *targets; /* the executor's inputs */
+    int32_t *begin, *end;                      /* in place of rows and targets, those of an encoder */
     /* results of all ranks, one after the other */
     size_t *gather_bytes; /* [ranks] */
     uint8_t *mine, *gathered;
@@ -48,6 +49,10 @@ static int check_options(const SheafModel *m, SheafSessionOptions *o, Err *e) {
     if (o->max_outputs == 0) o->max_outputs = o->n_seqs;
     if (o->n_ctx < 1 || o->n_ctx > INT32_MAX)
         return err_set(e, "context of %lld tokens: 1 to %d are possible", (long long)o->n_ctx, INT32_MAX);
+    if (m->shape.encoder && o->n_ctx > m->shape.context)
+        return err_set(e, "context of %lld tokens: the model has positions for %lld", (long long)o->n_ctx,
+                       (long long)m->shape.context);
+    if (m->shape.encoder && o->logits) return err_set(e, "an encoder has no logits");
     if (o->n_seqs < 1 || o->n_seqs > 1 << 16)
         return err_set(e, "%lld sequences: 1 to 65536 are possible", (long long)o->n_seqs);
     if (o->max_batch < 1 || o->max_batch > 1 << 20)
@@ -77,6 +82,10 @@ static int make_memory(SheafSession *s, Err *e) {
     s->positions = exec_input(s->exec, "positions");
     s->rows = exec_input(s->exec, "rows");
     s->targets = exec_input(s->exec, "targets");
+    s->begin = exec_input(s->exec, "begin");
+    s->end = exec_input(s->exec, "end");
+    int32_t *types = exec_input(s->exec, "types");
+    if (types) memset(types, 0, batch * sizeof *types); /* one text, not a pair of them */
     return 0;
 }
 
@@ -172,18 +181,21 @@ static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e)
     size_t spans = 0;
     int32_t outputs = 0;
     kv_make_room(&s->kv, s->tokens, (size_t)d->n_tokens);
+    bool encoder = s->m->shape.encoder;
     for (int32_t i = 0; i < d->n_tokens; i++) {
         const SheafToken *t = &s->tokens[i];
         if (kv_append(&s->kv, t->seq, t->pos, e)) return -1;
         s->ids[i] = t->id;
         s->positions[i] = t->pos;
-        if (t->output) {
+        bool follows = i > 0 && s->tokens[i - 1].seq == t->seq && s->tokens[i - 1].pos + 1 == t->pos;
+        if (t->output && encoder) {
+            if (!follows || !s->tokens[i - 1].output) s->begin[outputs++] = i;
+            s->end[outputs - 1] = i + 1;
+        } else if (t->output) {
             s->rows[outputs] = i;
             s->targets[outputs++] = t->target;
         }
-        bool goes_on = i > 0 && s->tokens[i - 1].seq == t->seq && s->tokens[i - 1].pos + 1 == t->pos &&
-                       s->spans[spans - 1].n_rows < ATTN_ROWS;
-        if (goes_on) {
+        if (follows && s->spans[spans - 1].n_rows < ATTN_ROWS) {
             s->spans[spans - 1].n_rows++;
             continue;
         }
@@ -191,6 +203,7 @@ static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e)
         *span = (ExecSpan){.row0 = i, .n_rows = 1, .pos0 = t->pos};
         for (int k = 0; k < s->kv.n_pools; k++) span->table[k] = kv_table(&s->kv, k, t->seq);
     }
+    for (size_t i = 0; i < spans; i++) s->spans[i].end = kv_length(&s->kv, s->tokens[s->spans[i].row0].seq);
     *step = (ExecStep){
         .n_tokens = d->n_tokens, .n_outputs = d->n_outputs, .span = s->spans, .n_spans = spans, .top = d->top};
     return 0;
@@ -225,6 +238,10 @@ static int gather_logits(SheafSession *s, const Descriptor *d, Err *e) {
 static int execute(SheafSession *s, const Descriptor *d, Err *e) {
     ExecStep step;
     if (prepare(s, d, &step, e) || exec_run(s->exec, &step, e)) return -1;
+    if (s->m->shape.encoder) { /* every rank has the result; nothing is kept for another step */
+        for (int32_t i = 0; i < d->n_tokens; i++) kv_truncate(&s->kv, s->tokens[i].seq, 0);
+        return 0;
+    }
     if (d->n_outputs && gather_results(s, d, e)) return -1;
     return d->want_logits && d->n_outputs ? gather_logits(s, d, e) : 0;
 }
@@ -249,6 +266,7 @@ int sheaf_follow(SheafSession *s, SheafErr *err) {
  * ---------------------------------------------------------------------------------------------------------*/
 
 static int check_step(const SheafSession *s, const SheafToken *tokens, size_t n, Descriptor *d, Err *e) {
+    if (s->m->shape.encoder) return err_set(e, "the model is an encoder: it makes embeddings, not logits");
     if (s->broken) return err_set(e, "an earlier step failed: the session can only be closed");
     if (n < 1 || n > (size_t)s->o.max_batch)
         return err_set(e, "a step of %zu tokens: 1 to %lld are possible", n, (long long)s->o.max_batch);
@@ -339,6 +357,74 @@ int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult 
     }
     for (int64_t r = 0; r < d.n_outputs; r++) merge_row(s, &d, r, &results[r]);
     if (logits) merge_logits(s, &d, logits);
+    return 0;
+}
+
+/* Which rows of a sequence of n tokens its embedding is the mean of: [*first, *last]. */
+static int pool_rows(const SheafModel *m, const char *name, int64_t n, int64_t *first, int64_t *last, Err *e) {
+    if (!name || !*name) name = m->info.pooling;
+    *first = 0;
+    *last = n - 1;
+    if (!strcmp(name, "mean")) return 0;
+    if (!strcmp(name, "cls")) *last = 0;
+    else if (!strcmp(name, "last")) *first = *last;
+    else if (*name) return err_set(e, "pooling \"%s\" is not known (mean, cls, last)", name);
+    else
+        return err_set(e,
+                       "the model does not say how its tokens become one vector: choose a pooling (mean, cls, last)");
+    return 0;
+}
+
+/* The sequences as the tokens of a step, in s->tokens. */
+static int take_sequences(SheafSession *s, const SheafSequence *seqs, size_t n, const char *pooling, Descriptor *d,
+                          Err *e) {
+    if (!s->m->shape.encoder) return err_set(e, "the model is no encoder: it makes text, not embeddings");
+    if (s->broken) return err_set(e, "an earlier step failed: the session can only be closed");
+    int64_t most = i64_min(s->o.max_outputs, s->o.n_seqs), total = 0;
+    if (n < 1 || n > (size_t)most) return err_set(e, "%zu sequences: 1 to %lld are possible", n, (long long)most);
+    for (size_t i = 0; i < n; i++) {
+        int64_t first, last;
+        if (seqs[i].n < 1 || seqs[i].n > s->o.n_ctx)
+            return err_set(e, "a sequence of %lld tokens: 1 to %lld are possible", (long long)seqs[i].n,
+                           (long long)s->o.n_ctx);
+        if (seqs[i].n > s->o.max_batch - total)
+            return err_set(e, "sequences of more than %lld tokens in all", (long long)s->o.max_batch);
+        if (pool_rows(s->m, pooling, seqs[i].n, &first, &last, e)) return -1;
+        for (int64_t k = 0; k < seqs[i].n; k++) {
+            int32_t id = seqs[i].ids[k];
+            if (id < 0 || id >= s->m->shape.vocab)
+                return err_set(e, "token id %d is not in the vocabulary of %lld", id, (long long)s->m->shape.vocab);
+            s->tokens[total++] = (SheafToken){
+                .id = id, .seq = (int32_t)i, .pos = (int32_t)k, .target = -1, .output = k >= first && k <= last};
+        }
+    }
+    *d = (Descriptor){.command = COMMAND_STEP, .n_tokens = (int32_t)total, .n_outputs = (int32_t)n};
+    return 0;
+}
+
+static int finish_embedding(float *x, int64_t width, bool normalize, Err *e) {
+    double squares = 0;
+    for (int64_t i = 0; i < width; i++) squares += (double)x[i] * (double)x[i];
+    if (!isfinite(squares)) return err_set(e, "an embedding is not finite: the file's weights may be damaged");
+    for (int64_t i = 0; normalize && squares > 0 && i < width; i++) x[i] = (float)((double)x[i] / sqrt(squares));
+    return 0;
+}
+
+int sheaf_embed(SheafSession *s, const SheafSequence *seqs, size_t n, const SheafEmbedOptions *o, float *out,
+                SheafErr *err) {
+    Err *e = err_of(err);
+    Descriptor d;
+    Comm *c = s->rt->comm;
+    int64_t width = s->m->shape.width;
+    if (take_sequences(s, seqs, n, o->pooling, &d, e)) return -1;
+    if (comm_broadcast(c, &d, sizeof d, e) || comm_broadcast(c, s->tokens, (size_t)d.n_tokens * sizeof *s->tokens, e) ||
+        execute(s, &d, e)) {
+        s->broken = true;
+        return -1;
+    }
+    memcpy(out, exec_output(s->exec), n * (size_t)width * sizeof *out);
+    for (size_t i = 0; i < n; i++)
+        if (finish_embedding(out + (int64_t)i * width, width, o->normalize, e)) return -1;
     return 0;
 }
 

@@ -70,10 +70,13 @@ typedef struct SheafModelInfo { /* strings live as long as the model; "" when th
     uint64_t file_bytes, weight_bytes, parameters;
     int64_t layers, width, ffn_width, heads, kv_heads, head_dim, vocabulary, context;
     double rope_base;
+    bool encoder;        /* the model makes embeddings (sheaf_embed), not text */
+    const char *pooling; /* of an encoder: "mean", "cls", "last", or "" when the file does not say */
     int64_t tensors;
     int n_types;
     SheafTypeCount types[32];
-    /* over all ranks without replication, fp16: of the layers that see all positions, and of those with a window */
+    /* over all ranks without replication, fp16: of the layers that see all positions, and of those with a window; an
+     * encoder keeps none */
     uint64_t kv_bytes_per_token, kv_window_bytes_per_token;
     int64_t window; /* positions that layers with a window see (the largest), 0: there are none */
 } SheafModelInfo;
@@ -222,6 +225,21 @@ int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err)
 /* Rank 0: the positions from here on are all that a sequence can be cut at, besides 0. 0 where no layer has a window;
  * never more than the position at which the last step began. */
 int64_t sheaf_seq_earliest(const SheafSession *s, int32_t seq);
+
+/* ---- embeddings: a session of an encoder (SheafModelInfo.encoder) takes this in place of sheaf_step ----------------
+ */
+typedef struct SheafSequence {
+    const int32_t *ids; /* as sheaf_tokenize gives them, with what the model wants before and after */
+    int64_t n;          /* 1 .. n_ctx */
+} SheafSequence;
+typedef struct SheafEmbedOptions {
+    const char *pooling; /* "mean", "cls" (the first token) or "last"; NULL or "": the model's own */
+    bool normalize;      /* to length 1 (a vector of zeroes stays one) */
+} SheafEmbedOptions;
+/* Rank 0: out[n][width], one embedding for each sequence; n at most max_outputs, with at most max_batch tokens in all.
+ * A sequence's embedding does not depend on those beside it. */
+int sheaf_embed(SheafSession *s, const SheafSequence *seqs, size_t n, const SheafEmbedOptions *o, float *out,
+                SheafErr *err);
 
 typedef struct SheafSessionInfo {
     double load_s;

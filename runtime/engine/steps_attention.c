@@ -18,6 +18,7 @@ void step_kv_store(Exec *x, const Step *s, int thread, int n) {
 }
 
 static void attend(const Exec *x, const Step *s, const ExecSpan *span, const HeadGroup *g, int head0, int head1) {
+    bool whole = s->op->u.attn.window == WINDOW_WHOLE;
     AttnRun run = {.q = buf_row(&s->in[0], span->row0),
                    .out = buf_row(&s->out, span->row0),
                    .ldq = s->in[0].ld,
@@ -31,8 +32,9 @@ static void attend(const Exec *x, const Step *s, const ExecSpan *span, const Hea
                    .table = span->table[s->pool],
                    .pos0 = span->pos0,
                    .n_rows = span->n_rows,
-                   .window = s->op->u.attn.window,
-                   .softcap = s->op->u.attn.softcap};
+                   .window = whole ? 0 : s->op->u.attn.window,
+                   .softcap = s->op->u.attn.softcap,
+                   .n_keys = whole ? span->end : 0};
     x->k->attention(&run);
 }
 

@@ -60,17 +60,18 @@ void step_linear(Exec *x, const Step *s, int thread, int n) {
 /* A row made in scratch memory, then quantised: stride 0 makes every row index mean that one row. */
 static void quantise_row(const Exec *x, const float *row, int64_t r, ActQ *a) { x->k->quantise(row, 0, r, r + 1, a); }
 
-void step_rmsnorm(Exec *x, const Step *s, int thread, int n) {
+void step_norm(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     float eps = s->op->u.norm.eps, *tmp = x->scratch + thread * x->scratch_columns;
-    const float *w = s->w[0]->values;
+    const float *w = s->w[0]->values, *b = s->bias[0];
     if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
     bool quantised = qtype_planes(s->out.type) > 0;
     ActQ a = {0};
     if (quantised) a = buf_act(x, &s->out);
     for (int64_t r = r0; r < r1; r++) {
         float *y = quantised ? tmp : buf_row(&s->out, r);
-        x->k->rmsnorm(buf_row(&s->in[0], r), w, eps, s->in[0].columns, y);
+        if (b) x->k->layernorm(buf_row(&s->in[0], r), w, b, eps, s->in[0].columns, y);
+        else x->k->rmsnorm(buf_row(&s->in[0], r), w, eps, s->in[0].columns, y);
         if (quantised) quantise_row(x, y, r, &a);
     }
 }
@@ -94,6 +95,20 @@ void step_gated(Exec *x, const Step *s, int thread, int n) {
     for (int64_t r = r0; r < r1; r++) {
         float *y = quantised ? tmp : buf_row(&s->out, r);
         gate(buf_row(&s->in[0], r), buf_row(&s->in[1], r), s->in[0].columns, y);
+        if (quantised) quantise_row(x, y, r, &a);
+    }
+}
+
+void step_gelu(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1;
+    float *tmp = x->scratch + thread * x->scratch_columns;
+    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
+    bool quantised = qtype_planes(s->out.type) > 0;
+    ActQ a = {0};
+    if (quantised) a = buf_act(x, &s->out);
+    for (int64_t r = r0; r < r1; r++) {
+        float *y = quantised ? tmp : buf_row(&s->out, r);
+        x->k->gelu(buf_row(&s->in[0], r), s->in[0].columns, y);
         if (quantised) quantise_row(x, y, r, &a);
     }
 }
@@ -145,6 +160,20 @@ void step_select(Exec *x, const Step *s, int thread, int n) {
     my_rows(x, &s->out, thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
         memcpy(buf_row(&s->out, r), buf_row(&s->in[0], rows[r]), (size_t)s->out.columns * sizeof(float));
+}
+
+/* Rows in order, then times 1 / their number: of one row, that row. */
+void step_mean_rows(Exec *x, const Step *s, int thread, int n) {
+    int64_t r0, r1, columns = s->out.columns;
+    const int32_t *begin = (const int32_t *)(const void *)s->in[1].data;
+    const int32_t *end = (const int32_t *)(const void *)s->in[2].data;
+    my_rows(x, &s->out, thread, n, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        float *y = buf_row(&s->out, r);
+        memcpy(y, buf_row(&s->in[0], begin[r]), (size_t)columns * sizeof *y);
+        for (int32_t i = begin[r] + 1; i < end[r]; i++) x->k->add(y, buf_row(&s->in[0], i), columns, y);
+        x->k->scale(y, 1.0f / (float)(end[r] - begin[r]), columns, y);
+    }
 }
 
 static void stats_of_row(Exec *x, const Step *s, int64_t r, int thread) {

@@ -9,14 +9,15 @@ static const struct {
     const char *name;
     ArchBuild *build;
 } architectures[] = {
-    {"llama", arch_llama},   {"qwen2", arch_qwen2},     {"qwen3", arch_qwen3},
-    {"gemma2", arch_gemma2}, {"gemma3", arch_gemma3},   {"phi3", arch_phi3},
-    {"olmo2", arch_olmo2},   {"smollm3", arch_smollm3}, {"granite", arch_granite},
+    {"llama", arch_llama},     {"qwen2", arch_qwen2}, {"qwen3", arch_qwen3}, {"gemma2", arch_gemma2},
+    {"gemma3", arch_gemma3},   {"phi3", arch_phi3},   {"olmo2", arch_olmo2}, {"smollm3", arch_smollm3},
+    {"granite", arch_granite}, {"bert", arch_bert},
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 int arch_build(const ModelFile *f, Graph *g, LmShape *shape, Err *e) {
     graph_init(g);
+    *shape = (LmShape){0};
     Text arch;
     if (meta_get_string(f, "general.architecture", true, &arch, e)) return -1;
     char known[256] = "";
@@ -46,6 +47,15 @@ int64_t builder_int(Builder *b, const char *key, int64_t min, int64_t max, int64
         builder_fail(b);
         return min;
     }
+    return v;
+}
+
+bool builder_bool(Builder *b, const char *key, bool def) {
+    char full[128];
+    snprintf(full, sizeof full, "%s.%s", b->arch, key);
+    bool v = def;
+    if (b->failed) return def;
+    if (meta_get_bool(b->f, full, false, &v, b->e)) builder_fail(b);
     return v;
 }
 

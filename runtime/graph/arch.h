@@ -5,14 +5,21 @@
 #include "graph/graph.h"
 #include "graph/model_file.h"
 
+/* How an encoder's rows become one vector, with the ids of GGUF's pooling_type. */
+typedef enum Pooling { POOLING_NONE, POOLING_MEAN, POOLING_CLS, POOLING_LAST, POOLING_RANK, N_POOLINGS } Pooling;
+
 /* What every language model has. Filled by the builder. */
 typedef struct LmShape {
     int64_t layers, width, ffn, heads, kv_heads, head_dim, vocab, context; /* context: the length it was trained for */
     double rope_base;
+    bool encoder; /* its output is a vector for each sequence, not logits */
+    Pooling pooling;
 } LmShape;
 
 /* Builds the graph for the file's general.architecture; an unknown one is an error that lists those there are. Inputs:
- * "ids" [T], "positions" [T], "rows" [R], "targets" [R]. The caller frees *g with graph_free, also after an error. */
+ * "ids" [T], "positions" [T], "rows" [R], "targets" [R]; of an encoder "ids", "positions" and where there are types of
+ * tokens "types" [T], and "begin" and "end" [R]: the rows whose mean is the result [R][width]. The caller frees *g with
+ * graph_free, also after an error. */
 int arch_build(const ModelFile *f, Graph *g, LmShape *shape, Err *e);
 
 /* ---- for the builders ----------------------------------------------------------------------------------------------
@@ -27,6 +34,7 @@ typedef struct Builder {
 
 /* Metadata "ARCH.key". In range [min, max], or the default when `def` >= 0 and the key is missing. Sticky failure. */
 int64_t builder_int(Builder *b, const char *key, int64_t min, int64_t max, int64_t def);
+bool builder_bool(Builder *b, const char *key, bool def);
 double builder_float(Builder *b, const char *key, double def); /* def NAN: required */
 /* The tensor "blk.LAYER.NAME" (layer -1: NAME) as a weight [rows][columns] (rows 0: a vector of `columns`). A missing
  * tensor, other shape or unusable type is a failure that names it. */
@@ -70,6 +78,9 @@ void builder_end(Builder *b, const LmInputs *in, ValueId logits);
 void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,
                     float softcap);
 
+/* A tensor of the file that nothing used is a failure. */
+void builder_refuse_unused(Builder *b);
+
 typedef int ArchBuild(Builder *b, LmShape *shape);
 ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_gemma2, arch_gemma3, arch_phi3, arch_olmo2, arch_smollm3,
-    arch_granite;
+    arch_granite, arch_bert;

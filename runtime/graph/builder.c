@@ -164,7 +164,7 @@ ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int
 }
 
 /* A tensor that no builder asked for would change the result: a bias or a norm that this build does not know. */
-static void refuse_unused(Builder *b) {
+void builder_refuse_unused(Builder *b) {
     for (size_t i = 0; i < file_n_tensors(b->f) && !b->failed; i++) {
         const FileTensor *t = file_tensor_at(b->f, i);
         bool used = false;
@@ -190,7 +190,7 @@ ValueId builder_head(Builder *b, const LmShape *s, const LmInputs *in, ValueId x
 
 void builder_end(Builder *b, const LmInputs *in, ValueId logits) {
     b->g->output = graph_stats(b->g, "stats", logits, in->targets);
-    refuse_unused(b);
+    builder_refuse_unused(b);
 }
 
 void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps,

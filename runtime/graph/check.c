@@ -32,8 +32,10 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
         }
         break;
     case OP_RMSNORM:
-        if (v[1]->n_dims != 1 || v[1]->dim[0].size != value_columns(g, op->in[0]))
-            what = "the weight's size is not the input's";
+    case OP_LAYERNORM:
+        for (int i = 1; i < op->n_in; i++)
+            if (v[i]->n_dims != 1 || v[i]->dim[0].size != value_columns(g, op->in[0]))
+                what = "the weight's size is not the input's";
         break;
     case OP_HEADNORM:
         if (v[1]->n_dims != 1 || !op->u.rope.head_dim || value_columns(g, op->in[0]) % op->u.rope.head_dim)
@@ -64,6 +66,10 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
             what = "head size must be a multiple of 16, at most 256";
         else if (value_columns(g, op->in[0]) != (int64_t)op->u.attn.heads * op->u.attn.head_dim)
             what = "heads do not fill the input";
+        break;
+    case OP_MEAN_ROWS:
+        if (v[0]->n_dims != 2 || v[1]->type != QT_I32 || v[2]->type != QT_I32 || !same_shape(v[1], v[2], true))
+            what = "wants rows, and where those of each result begin and end";
         break;
     case OP_SILU_MUL:
     case OP_GELU_MUL:

@@ -151,6 +151,13 @@ ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float ep
     return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
+ValueId graph_layernorm(Graph *g, const char *name, ValueId x, ValueId w, ValueId b, float eps) {
+    if (!given(g, name, 3, (ValueId[]){x, w, b})) return -1;
+    Op op = {.kind = OP_LAYERNORM};
+    op.u.norm.eps = eps;
+    return emit(g, op, name, 3, (ValueId[]){x, w, b}, g->value[x]);
+}
+
 ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps) {
     if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
     Op op = {.kind = OP_HEADNORM};
@@ -224,6 +231,11 @@ ValueId graph_softcap(Graph *g, const char *name, ValueId x, float cap) {
     return emit_factor(g, OP_SOFTCAP, name, x, cap);
 }
 
+ValueId graph_gelu(Graph *g, const char *name, ValueId x) {
+    if (!given(g, name, 1, &x)) return -1;
+    return emit(g, (Op){.kind = OP_GELU}, name, 1, &x, g->value[x]);
+}
+
 ValueId graph_relu(Graph *g, const char *name, ValueId x) {
     if (!given(g, name, 1, &x)) return -1;
     return emit(g, (Op){.kind = OP_RELU}, name, 1, &x, g->value[x]);
@@ -239,6 +251,13 @@ ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows) {
     Value v = g->value[x];
     v.dim[0] = g->value[rows].dim[0];
     return emit(g, (Op){.kind = OP_SELECT}, name, 2, (ValueId[]){x, rows}, v);
+}
+
+ValueId graph_mean_rows(Graph *g, const char *name, ValueId x, ValueId begin, ValueId end) {
+    if (!given(g, name, 3, (ValueId[]){x, begin, end})) return -1;
+    Value v = g->value[x];
+    v.dim[0] = g->value[begin].dim[0];
+    return emit(g, (Op){.kind = OP_MEAN_ROWS}, name, 3, (ValueId[]){x, begin, end}, v);
 }
 
 ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets) {
@@ -299,14 +318,32 @@ ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int siz
 
 const char *op_kind_name(OpKind k) {
     static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",         [OP_LINEAR] = "linear",     [OP_RMSNORM] = "rmsnorm",
-        [OP_HEADNORM] = "headnorm",   [OP_QUANTISE] = "quantise", [OP_ROPE_TABLE] = "rope_table",
-        [OP_ROPE] = "rope",           [OP_KV_STORE] = "kv_store", [OP_ATTENTION] = "attention",
-        [OP_SILU_MUL] = "silu_mul",   [OP_GELU_MUL] = "gelu_mul", [OP_SCALE] = "scale",
-        [OP_SOFTCAP] = "softcap",     [OP_RELU] = "relu",         [OP_ADD] = "add",
-        [OP_VIEW] = "view",           [OP_SELECT] = "select",     [OP_STATS] = "stats",
-        [OP_CONV] = "conv",           [OP_POOL] = "pool",         [OP_ALLREDUCE] = "allreduce",
-        [OP_ALLGATHER] = "allgather", [OP_SLICE] = "slice",
+        [OP_EMBED] = "embed",
+        [OP_LINEAR] = "linear",
+        [OP_RMSNORM] = "rmsnorm",
+        [OP_LAYERNORM] = "layernorm",
+        [OP_HEADNORM] = "headnorm",
+        [OP_QUANTISE] = "quantise",
+        [OP_ROPE_TABLE] = "rope_table",
+        [OP_ROPE] = "rope",
+        [OP_KV_STORE] = "kv_store",
+        [OP_ATTENTION] = "attention",
+        [OP_SILU_MUL] = "silu_mul",
+        [OP_GELU_MUL] = "gelu_mul",
+        [OP_GELU] = "gelu",
+        [OP_SCALE] = "scale",
+        [OP_SOFTCAP] = "softcap",
+        [OP_RELU] = "relu",
+        [OP_ADD] = "add",
+        [OP_VIEW] = "view",
+        [OP_SELECT] = "select",
+        [OP_MEAN_ROWS] = "mean_rows",
+        [OP_STATS] = "stats",
+        [OP_CONV] = "conv",
+        [OP_POOL] = "pool",
+        [OP_ALLREDUCE] = "allreduce",
+        [OP_ALLGATHER] = "allgather",
+        [OP_SLICE] = "slice",
     };
     return names[k];
 }

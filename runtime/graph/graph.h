@@ -20,7 +20,7 @@ typedef int32_t ValueId; /* -1: none */
 typedef enum DimSym {
     DIM_CONST,
     DIM_TOKENS, /* T: tokens of the step */
-    DIM_OUTPUTS /* R: tokens of the step whose result is wanted */
+    DIM_OUTPUTS /* R: results of the step: tokens, or sequences, whose result is wanted */
 } DimSym;
 typedef struct Dim {
     DimSym sym;
@@ -51,6 +51,7 @@ typedef enum OpKind {
     OP_EMBED,      /* (ids [T], W [V][D]) -> [T][D] */
     OP_LINEAR,     /* (x [..][K], W_i [N_i][K] ..., then biases [N_i] ..., then residual) -> [..][N_0 + N_1 + ..] */
     OP_RMSNORM,    /* (x [..][D], w [D]) -> the same shape; its type may be QT_A8 or QT_A16 */
+    OP_LAYERNORM,  /* (x [..][D], w [D], b [D]) -> likewise, arXiv:1607.06450 */
     OP_HEADNORM,   /* (x [..][heads * head_dim], w [head_dim]): RMS norm of each head by itself */
     OP_QUANTISE,   /* (x) -> the same values as QT_A8 or QT_A16 */
     OP_ROPE_TABLE, /* (positions [T], then none, one or two of factors [rope_dim / 2]) -> [T][rope_dim]: cosine, sine
@@ -60,12 +61,14 @@ typedef enum OpKind {
     OP_ATTENTION,  /* (q [T][heads * head_dim], state) -> [T][heads * head_dim] */
     OP_SILU_MUL,   /* (gate, up) -> silu(gate) * up; its type may be QT_A8 or QT_A16 */
     OP_GELU_MUL,   /* (gate, up) -> gelu(gate) * up, gelu by tanh; likewise */
+    OP_GELU,       /* (x) -> gelu(x) by erf; its type may be QT_A8 or QT_A16 */
     OP_SCALE,      /* (x) -> factor * x */
     OP_SOFTCAP,    /* (x) -> factor * tanh(x / factor) */
     OP_RELU,       /* (x) */
     OP_ADD,        /* (a, b) */
     OP_VIEW,       /* (x): columns [begin, end) of the last axis, no copy */
     OP_SELECT,     /* (x [T][D], rows [R]) -> [R][D] */
+    OP_MEAN_ROWS,  /* (x [T][D], begin [R], end [R]) -> [R][D]: the mean of rows [begin, end) of each result */
     OP_STATS,      /* (logits [R][V], targets [R]) -> per row: maximum, sum of exp, target logit, best candidates */
     OP_CONV,       /* (x [N][H][W][C], W, bias or none) -> [N][H'][W'][O]; groups is 1 or C */
     OP_POOL,       /* (x [N][H][W][C]) -> [N][H'][W'][C], or [N][C] when global */
@@ -99,8 +102,9 @@ typedef struct RopeShape {
 typedef struct AttnShape {
     int heads, kv_heads, head_dim;
     float scale, softcap; /* of the scores; softcap 0: none */
-    int64_t window;       /* positions a query sees, itself included; 0: all before it */
+    int64_t window;       /* positions a query sees, itself included; 0: all before it; or WINDOW_WHOLE */
 } AttnShape;
+enum { WINDOW_WHOLE = -1 }; /* a query sees its whole sequence, what comes after it too */
 
 typedef struct Op {
     OpKind kind;
@@ -177,6 +181,7 @@ ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int6
 ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w);
 ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias);
 ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps);
+ValueId graph_layernorm(Graph *g, const char *name, ValueId x, ValueId w, ValueId b, float eps);
 ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps);
 /* `factors` (a weight [rope_dim / 2]) or -1. */
 ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape);
@@ -188,11 +193,13 @@ ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int hea
 ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, AttnShape shape);
 ValueId graph_silu_mul(Graph *g, const char *name, ValueId gate, ValueId up);
 ValueId graph_gelu_mul(Graph *g, const char *name, ValueId gate, ValueId up);
+ValueId graph_gelu(Graph *g, const char *name, ValueId x);
 ValueId graph_scale(Graph *g, const char *name, ValueId x, float factor);
 ValueId graph_softcap(Graph *g, const char *name, ValueId x, float cap);
 ValueId graph_relu(Graph *g, const char *name, ValueId x);
 ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b);
 ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows);
+ValueId graph_mean_rows(Graph *g, const char *name, ValueId x, ValueId begin, ValueId end);
 ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets);
 ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups);
 ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int size, int stride, int pad);

@@ -129,6 +129,10 @@ int pass_quantise_activations(Graph *g, QType act, Err *e) {
     return rewrite_end(&r, e);
 }
 
+static bool gives_quantised(OpKind k) {
+    return k == OP_RMSNORM || k == OP_LAYERNORM || k == OP_SILU_MUL || k == OP_GELU_MUL || k == OP_GELU;
+}
+
 int pass_fuse_quantise(Graph *g, Err *e) {
     Rewrite r;
     if (rewrite_begin(&r, g, e)) return -1;
@@ -136,7 +140,7 @@ int pass_fuse_quantise(Graph *g, Err *e) {
     for (int32_t i = 0; i < r.n_old; i++) {
         Op op = r.old[i];
         if (merged(&op)) continue;
-        if (op.kind == OP_RMSNORM || op.kind == OP_SILU_MUL || op.kind == OP_GELU_MUL) {
+        if (gives_quantised(op.kind)) {
             Op *reader = only_reader(&r, op.out[0]);
             if (reader && reader->kind == OP_QUANTISE) {
                 op.out[0] = reader->out[0];

@@ -73,7 +73,9 @@ static void run_llama(Machine *m, int vocab, float *out) {
     for (int i = 0; i < TOKENS; i++) {
         ids[i] = (i * 37 + 11) % vocab;
         positions[i] = i;
-        if (i % ATTN_ROWS == 0) span[n_spans++] = (ExecSpan){i, i64_min(ATTN_ROWS, TOKENS - i), i, {table, table}};
+        if (i % ATTN_ROWS == 0)
+            span[n_spans++] = (ExecSpan){
+                .row0 = i, .n_rows = i64_min(ATTN_ROWS, TOKENS - i), .pos0 = i, .end = TOKENS, .table = {table, table}};
     }
     for (int i = 0; i < OUTPUTS; i++) {
         rows[i] = 3 * i + 2;
