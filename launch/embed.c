@@ -151,7 +151,9 @@ static int report(Embedding *v, SheafErr *e) {
     if (!quiet && v->cut)
         report_note("cut        %" PRId64 " text%s longer than %" PRId64 " tokens, to that length", v->cut,
                     v->cut == 1 ? "" : "s", v->n_ctx);
-    if (v->file.path && v->done == v->n_texts && npy_finish(&v->file, e)) return -1;
+    bool whole = v->done == v->n_texts;
+    if (v->file.path && !whole) report_note("interrupted: %s was not written", v->file.path);
+    if (v->file.path && whole && npy_finish(&v->file, e)) return -1;
     if (v->job->o->json) end_json(v);
     return flush(v, e);
 }
@@ -196,7 +198,6 @@ static int embed_all(Embedding *v, SheafErr *e) {
 static int lead(Embedding *v, SheafErr *e) {
     v->vectors = job_memory(TEXTS_AT_ONCE * v->width, sizeof *v->vectors, "embeddings", e);
     if (!v->vectors) return -1;
-    job_catch_signals();
     if (v->job->o->json) json_open(&v->json, NULL, '{');
     if (v->job->o->json && !v->file.path) json_open(&v->json, "embeddings", '[');
     return embed_all(v, e) ? -1 : report(v, e);
@@ -213,8 +214,10 @@ static int prepare(Embedding *v, SheafErr *e) {
                                      .normalize = strcmp(o->normalize, "l2") == 0};
     if (!*v->options.pooling)
         return fail(e, "%s does not say how its tokens become one vector: give --pooling mean, cls or last", o->model);
-    if (sheaf_rank(v->job->rt) != 0) return 0;
-    if (find_tail(v, e) || take_texts(v, e)) return -1;
+    bool leads = sheaf_rank(v->job->rt) == 0;
+    if (leads && (find_tail(v, e) || take_texts(v, e))) return -1;
+    job_catch_signals(); /* an interruption removes a file that is not finished; until then every rank is needed */
+    if (!leads) return 0;
     return o->output ? npy_open(&v->file, o->output, v->n_texts, v->width, e) : 0;
 }
 

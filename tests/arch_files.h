@@ -76,7 +76,9 @@ static inline void arch_weight(const FileTensor *t, uint8_t *to) {
     float scale = sqrtf((sharp ? 12.0f : 3.0f) / (float)t->dims[0]);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t x = f32_to_f16(scale * tiny_random(&state));
-        memcpy(to + 2 * i, &x, 2);
+        float wide = f16_to_f32(x);
+        if (t->type == QT_F32) memcpy(to + 4 * i, &wide, 4);
+        else memcpy(to + 2 * i, &x, 2);
     }
 }
 

@@ -1,4 +1,6 @@
 /* Growing strings and JSON escaping. UTF-8 cases: the table of well-formed sequences in the Unicode standard (3-7). */
+#include <float.h>
+
 #include "base/strbuf.h"
 #include "check.h"
 
@@ -62,6 +64,21 @@ static void test_json_text(void) {
     free(text);
 }
 
+/* Every float reads back; nearby ones differ in nine digits at most (C17 5.2.4.2.2, FLT_DECIMAL_DIG). */
+static void test_float(void) {
+    const float some[] = {0.0f, 0.5f, 0.1f, -1.0f / 3, 16777217.0f, FLT_MAX, FLT_MIN, 0x1p-149f, 0.123456793f};
+    char *text;
+    Err e;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        StrBuf s = {0};
+        strbuf_float(&s, some[i]);
+        CU_ASSERT_FATAL(strbuf_take(&s, &text, &e) == 0);
+        CU_ASSERT(strtof(text, NULL) == some[i] && strlen(text) < 16);
+        if (some[i] == 0.1f) CU_ASSERT_STRING_EQUAL(text, "0.1");
+        free(text);
+    }
+}
+
 static void test_no_memory(void) {
     Err e;
     char *text;
@@ -74,10 +91,8 @@ static void test_no_memory(void) {
 }
 
 int main(void) {
-    static const CU_TestInfo tests[] = {{"grow", test_grow},
-                                        {"json", test_json},
-                                        {"json text", test_json_text},
-                                        {"no memory", test_no_memory},
-                                        CU_TEST_INFO_NULL};
+    static const CU_TestInfo tests[] = {{"grow", test_grow},           {"json", test_json},
+                                        {"json text", test_json_text}, {"floats", test_float},
+                                        {"no memory", test_no_memory}, CU_TEST_INFO_NULL};
     return check_run("strbuf", tests);
 }

@@ -234,6 +234,24 @@ static void test_full(void) {
     graph_free(&g);
 }
 
+/* Of texts that share 200 positions the worst case for blocks: 2 of one position, 1 of the rest. */
+static void test_limit(void) {
+    KvCache kv;
+    Err e = {""};
+    CU_ASSERT_FATAL(!kv_create(&kv, SEQS, CTX, &e));
+    kv_limit(&kv, 200);
+    CU_ASSERT_EQUAL(kv.n_blocks, 3 + SEQS);
+    CU_ASSERT_EQUAL(kv.n_free, kv.n_blocks);
+    append(&kv, 0, 1);
+    append(&kv, 1, 1);
+    append(&kv, 2, 198);
+    CU_ASSERT_EQUAL(kv.n_free, 0);
+    for (int s = 0; s < SEQS; s++) kv_truncate(&kv, s, 0);
+    kv_limit(&kv, 100000); /* never more than there were */
+    CU_ASSERT_EQUAL(kv.n_blocks, 3 + SEQS);
+    kv_free(&kv);
+}
+
 int main(void) {
     static const CU_TestInfo tests[] = {{"append and truncate", test_append_and_truncate},
                                         {"the same edits, the same tables", test_same_everywhere},
@@ -242,6 +260,7 @@ int main(void) {
                                         {"where a sequence can be cut", test_earliest},
                                         {"check", test_check},
                                         {"full", test_full},
+                                        {"limit", test_limit},
                                         CU_TEST_INFO_NULL};
     return check_run("kv", tests);
 }

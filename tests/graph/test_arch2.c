@@ -9,7 +9,7 @@
 
 static const char *const models[] = {"llama3", "llama_linear", "llama_yarn",  "mistral", "qwen2",     "qwen3",
                                      "gemma2", "gemma3",       "gemma3_wide", "phi3",    "phi3_part", "phi3_long",
-                                     "olmo2",  "olmo3",        "smollm3",     "granite"};
+                                     "olmo2",  "olmo3",        "smollm3",     "granite", "bert"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 typedef struct Built {
@@ -89,8 +89,8 @@ static void test_missing_tensors(void) {
             char name[64];
             Text s = file_tensor_at(whole.file, i)->name;
             snprintf(name, sizeof name, "%.*s", (int)s.size, s.data);
-            bool optional =
-                strstr(name, ".bias") || !strcmp(name, "output.weight") || !strcmp(name, "rope_freqs.weight");
+            bool optional = (strstr(name, ".bias") && !strstr(name, "norm")) || !strcmp(name, "output.weight") ||
+                            !strcmp(name, "rope_freqs.weight") || !strcmp(name, "token_types.weight");
             Built b = spoiled(models[m], name, 0, 'X');
             refused(&b, name + 1, optional ? "does not know" : "is missing");
         }
@@ -237,6 +237,37 @@ static void test_refusals(void) {
     refused(&b, "\"linxar\"", "llama.rope.scaling.type");
     b = spoiled("gemma2", "gemma2.attention.sliding_window", 0, 'X');
     refused(&b, "gemma2.attention.sliding_window", "");
+}
+
+/* Where a value of 4 bytes or a flag stands behind its key and type. */
+static Built changed(const char *model, const char *key, uint32_t value, size_t bytes) {
+    size_t size;
+    uint8_t *at = arch_model(model, &size), *file = at;
+    memcpy(find(at, size, key) + strlen(key) + 4, &value, bytes);
+    return build_bytes(file, size);
+}
+
+static void test_bert(void) {
+    Built b = build("bert");
+    accepted(&b);
+    int states = 0;
+    for (ValueId v = 0; v < b.graph.n_values; v++) states += b.graph.value[v].kind == VALUE_STATE;
+    CU_ASSERT_EQUAL(states, 1); /* the layers take turns */
+    CU_ASSERT_EQUAL(op_named(&b.graph, "blk.2.attention")->u.attn.window, WINDOW_WHOLE);
+    CU_ASSERT_EQUAL(op_named(&b.graph, "pool")->out[0], b.graph.output);
+    built_free(&b);
+    b = changed("bert", "bert.context_length", 64, 4); /* fewer than there are positions */
+    accepted(&b);
+    CU_ASSERT_EQUAL(b.graph.value[op_named(&b.graph, "position_embd.weight")->in[1]].dim[0].size, 64);
+    built_free(&b);
+    b = changed("bert", "bert.context_length", 81, 4);
+    refused(&b, "position_embd.weight has 80 rows", "81 tokens");
+    b = changed("bert", "bert.attention.causal", 1, 1);
+    refused(&b, "bert.attention.causal", "not supported");
+    b = changed("bert", "bert.pooling_type", 5, 4);
+    refused(&b, "bert.pooling_type", "5");
+    b = spoiled("bert", "bert.attention.layer_norm_epsilon", 5, 'X');
+    refused(&b, "bert.attention.layer_norm_epsilon", "");
 }
 
 static void window(GgufWriter *w) { gw_u32(w, "llama.attention.sliding_window", 24); }
@@ -411,6 +442,7 @@ int main(void) {
                                         {"layers without rotation", test_layers_without_rotation},
                                         {"Gemma's scale", test_gemma_scale},
                                         {"fused tensors", test_fused_tensors},
+                                        {"BERT", test_bert},
                                         CU_TEST_INFO_NULL};
     return check_run("architectures' files", tests);
 }

@@ -1,5 +1,5 @@
 """Calling the program as a user does: alone or under mpirun, with a time limit, standard error apart from mpirun's own,
-and nothing left running afterwards. SHEAF_PROGRAM, SHEAF_MPIRUN and SHEAF_MAKE_TINY come from ctest."""
+and nothing left running afterwards. SHEAF_PROGRAM, SHEAF_MPIRUN, SHEAF_MAKE_TINY and SHEAF_MAKE_ARCH come from ctest."""
 import dataclasses
 import os
 import pathlib
@@ -103,4 +103,10 @@ def tiny_model(path, seed=1, qtype="q8_0", context=256, template=None):
     """A small model with random weights, and with a chat template of this text; returns the path."""
     more = [] if template is None else [template]
     subprocess.run([os.environ["SHEAF_MAKE_TINY"], str(path), str(seed), qtype, str(context), *more], check=True)
+    return path
+
+
+def arch_model(path, name):
+    """A model of tests/fixtures/arch; returns the path."""
+    subprocess.run([os.environ["SHEAF_MAKE_ARCH"], name, str(path)], check=True)
     return path

@@ -136,6 +136,26 @@ static void wrong_values_are_named(void) {
     refused("sheaf quantize m -o n --type q8_0 --wire f32", "--wire is an option of 'run', not of 'quantize'");
 }
 
+/* Words after the model, for the verb that takes them. */
+static void texts_follow_the_model(void) {
+    Options o = accepted("sheaf embed m one --json two -q -- --three");
+    CU_ASSERT_STRING_EQUAL(o.model, "m");
+    CU_ASSERT_EQUAL_FATAL(o.n_texts, 3);
+    CU_ASSERT_STRING_EQUAL(o.text[0], "one");
+    CU_ASSERT_STRING_EQUAL(o.text[1], "two");
+    CU_ASSERT_STRING_EQUAL(o.text[2], "--three");
+    CU_ASSERT_TRUE(o.json && o.quiet);
+    CU_ASSERT_STRING_EQUAL(o.normalize, "l2");
+    CU_ASSERT_PTR_NULL(o.pooling);
+    CU_ASSERT_EQUAL(accepted("sheaf embed m --pooling cls").n_texts, 0);
+    refused("sheaf embed", "needs a model file");
+    refused("sheaf embed m one -f file", "exclude each other");
+    refused("sheaf embed m --pooling max", "--pooling max: must be one of mean|cls|last");
+    refused("sheaf embed m --normalize 1", "--normalize 1: must be one of l2|none");
+    refused("sheaf embed m -p x", "unknown option -p");
+    refused("sheaf run m --pooling cls", "--pooling is an option of 'embed', not of 'run'");
+}
+
 static void help_can_be_asked_for_anywhere(void) {
     CU_ASSERT_TRUE(accepted("sheaf --help").help);
     CU_ASSERT_TRUE(accepted("sheaf run --help").help);
@@ -157,6 +177,7 @@ int main(void) {
         {"command line over environment over default", command_line_goes_over_environment_goes_over_default},
         {"wrong words name the nearest", wrong_words_name_the_nearest},
         {"wrong values are named", wrong_values_are_named},
+        {"texts follow the model", texts_follow_the_model},
         {"help can be asked for anywhere", help_can_be_asked_for_anywhere},
         CU_TEST_INFO_NULL,
     };

@@ -98,6 +98,8 @@ static void json_is_json(void) {
     json_real(&j, NULL, 1.0 / 3.0);
     json_real(&j, NULL, NAN);
     json_real(&j, NULL, INFINITY);
+    json_float(&j, NULL, 0.1f);
+    json_float(&j, NULL, NAN);
     json_close(&j, ']');
     json_open(&j, "empty", '{');
     json_close(&j, '}');
@@ -106,10 +108,11 @@ static void json_is_json(void) {
     json_bool(&j, "yes", true);
     json_hash(&j, "hash", 0xABC);
     json_close(&j, '}');
-    CU_ASSERT_STRING_EQUAL(out.data, "{\"text\": \"a\\\"b\\\\\\n\\u0000\\u0001" FFFD "z\", \"none\": null, "
-                                     "\"list\": [0.1, -2.5e+300, 0.3333333333333333, null, null], \"empty\": {}, "
-                                     "\"least\": -9223372036854775808, \"most\": 18446744073709551615, "
-                                     "\"yes\": true, \"hash\": \"0000000000000abc\"}");
+    CU_ASSERT_STRING_EQUAL(out.data,
+                           "{\"text\": \"a\\\"b\\\\\\n\\u0000\\u0001" FFFD "z\", \"none\": null, "
+                           "\"list\": [0.1, -2.5e+300, 0.3333333333333333, null, null, 0.1, null], \"empty\": {}, "
+                           "\"least\": -9223372036854775808, \"most\": 18446744073709551615, "
+                           "\"yes\": true, \"hash\": \"0000000000000abc\"}");
     strbuf_free(&out);
 }
 

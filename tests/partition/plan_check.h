@@ -197,6 +197,14 @@ static inline void check_conv(Checker *c, const Op *op) {
         wrong(c, op->name, "filters and bias differ");
 }
 
+/* Whether a value is made of rows of embeddings and of nothing else. */
+static inline bool of_embeddings(const Checker *c, ValueId v) {
+    int32_t maker = c->p->graph.value[v].producer;
+    const Op *op = &c->p->graph.op[maker];
+    return maker >= 0 &&
+           (op->kind == OP_EMBED || (op->kind == OP_ADD && of_embeddings(c, op->in[0]) && of_embeddings(c, op->in[1])));
+}
+
 static inline void check_operator(Checker *c, const Op *op) {
     ValueId x = op->in[0], y = op->n_out ? op->out[0] : -1;
     bool alone = c->p->n_ranks == 1;
@@ -216,6 +224,15 @@ static inline void check_operator(Checker *c, const Op *op) {
         if (is_partial(c, x) || is_split(c, x, AXIS_LAST) || !is_whole(c, op->in[1]) || !same_state(c, x, y))
             wrong(c, op->name, "a norm needs whole rows");
         break;
+    case OP_LAYERNORM:
+        if (is_partial(c, x) || is_split(c, x, AXIS_LAST) || !is_whole(c, op->in[1]) || !is_whole(c, op->in[2]) ||
+            !same_state(c, x, y))
+            wrong(c, op->name, "a norm needs whole rows");
+        break;
+    case OP_MEAN_ROWS:
+        if (!is_whole(c, x) || !is_whole(c, op->in[1]) || !is_whole(c, op->in[2]) || !is_whole(c, y))
+            wrong(c, op->name, "needs all rows");
+        break;
     case OP_SELECT:
     case OP_ROPE_TABLE:
         if (!is_whole(c, x) || !is_whole(c, y)) wrong(c, op->name, "needs whole values");
@@ -227,6 +244,7 @@ static inline void check_operator(Checker *c, const Op *op) {
         break;
     case OP_QUANTISE:
     case OP_RELU:
+    case OP_GELU:
     case OP_SOFTCAP:
     case OP_POOL:
         if (is_partial(c, x) || !same_state(c, x, y)) wrong(c, op->name, "state");
@@ -257,10 +275,8 @@ static inline void check_operator(Checker *c, const Op *op) {
             wrong(c, op->name, "logits");
         break;
     case OP_ALLREDUCE: {
-        int32_t maker = c->p->graph.value[x].producer;
         if (!is_partial(c, x) || !is_whole(c, y)) wrong(c, op->name, "sums what is no partial sum");
-        if (c->p->graph.op[maker].kind == OP_EMBED && !op->u.sum.exact)
-            wrong(c, op->name, "embedding rows on a lossy wire");
+        if (of_embeddings(c, x) && !op->u.sum.exact) wrong(c, op->name, "embedding rows on a lossy wire");
         break;
     }
     case OP_ALLGATHER:
