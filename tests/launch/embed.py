@@ -1,6 +1,5 @@
 """`sheaf embed`: vectors as text, JSON and NumPy files, from words, files and standard input, at 1 to 4 ranks, against
 transformers' (fixtures/arch/bert.embeddings, see tests/reference/tiny_bert.py); and what it refuses."""
-import ast
 import json
 import math
 import os
@@ -10,6 +9,7 @@ import struct
 import tempfile
 import unittest
 
+import npy
 import program
 
 FIXTURES = pathlib.Path(os.environ["SHEAF_FIXTURES"])
@@ -33,24 +33,6 @@ def fixture():
         at += 6 * 4 * width
     assert at == len(data)
     return texts, tokens, vectors
-
-
-def read_npy(path):
-    """The rows of a NumPy file of floats: numpy.lib.format, version 1.0."""
-    data = pathlib.Path(path).read_bytes()
-    assert data[:8] == b"\x93NUMPY\x01\x00"
-    (size,) = struct.unpack_from("<H", data, 8)
-    assert (10 + size) % 64 == 0 and data[10 + size - 1 : 10 + size] == b"\n"
-    header = ast.literal_eval(data[10 : 10 + size].decode("latin1").strip())
-    assert header.pop("shape")[0] * 0 == 0 and header == {"descr": "<f4", "fortran_order": False}
-    rows, columns = ast.literal_eval(data[10 : 10 + size].decode("latin1").strip())["shape"]
-    assert len(data) == 10 + size + 4 * rows * columns
-    values = struct.unpack_from(f"<{rows * columns}f", data, 10 + size)
-    return [values[i * columns : (i + 1) * columns] for i in range(rows)]
-
-
-def cosine(a, b):
-    return sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)
 
 
 class Embed(unittest.TestCase):
@@ -91,7 +73,7 @@ class Embed(unittest.TestCase):
     def check(self, rows, pooling="mean"):
         self.assertEqual(len(rows), len(self.texts))
         for row, wanted in zip(rows, self.vectors[pooling]):
-            self.assertGreater(cosine(row, wanted), 0.99999)
+            self.assertGreater(npy.cosine(row, wanted), 0.99999)
 
     def test_as_text_json_and_file(self):
         rows = [[float(x) for x in line.split(" ")] for line in self.embed("-f", self.lines).decode().splitlines()]
@@ -105,7 +87,7 @@ class Embed(unittest.TestCase):
         j = json.loads(self.embed("--json", "-f", self.lines, "-o", self.out))
         self.assertNotIn("embeddings", j)
         single = struct.Struct("<96f")
-        self.assertEqual([single.pack(*row) for row in read_npy(self.out)], [single.pack(*row) for row in rows])
+        self.assertEqual([single.pack(*row) for row in npy.read(self.out)], [single.pack(*row) for row in rows])
 
     def test_ways_in_give_the_same(self):
         whole = self.embed("-f", self.lines)
@@ -119,7 +101,7 @@ class Embed(unittest.TestCase):
 
     def test_every_number_of_ranks(self):
         for ranks in (1, 2, 3, 4):
-            for pooling in POOLINGS:
+            for pooling in POOLINGS if ranks == 3 else POOLINGS[:1]:
                 out = self.embed("-f", self.lines, "--json", "--check", "--pooling", pooling, ranks=ranks)
                 j = json.loads(out)
                 self.assertEqual((j["ranks"], j["pooling"]), (ranks, pooling))
@@ -152,7 +134,7 @@ class Embed(unittest.TestCase):
                 r = program.run(["embed", small, "--json", "-q", "--act", act, "-f", self.lines], ranks)
                 self.assertEqual((r.status, r.err), (0, []))
                 for row, wanted in zip(json.loads(r.out)["embeddings"], self.vectors["mean"]):
-                    self.assertGreater(cosine(row, wanted), 0.9995)
+                    self.assertGreater(npy.cosine(row, wanted), 0.9995)
 
     def test_info_and_plan(self):
         r = program.run(["info", self.model, "--json"])
@@ -183,9 +165,9 @@ class Embed(unittest.TestCase):
         r = program.run(["embed", self.model, "-o", self.out], text=b"\xff\n")
         self.assertEqual((r.status, self.out.read_bytes(), os.listdir(self.folder.name)), (1, b"old", ["out.npy"]))
         self.embed("-o", self.out, "x")
-        self.assertEqual(len(read_npy(self.out)), 1)
+        self.assertEqual(len(npy.read(self.out)), 1)
         self.embed("-o", self.out, text=b"")
-        self.assertEqual(read_npy(self.out), [])
+        self.assertEqual(npy.read(self.out), [])
 
     def test_interrupted(self):
         many = self.lines.read_bytes() * 4000

@@ -103,7 +103,6 @@ def convert(folder, out, kind):
     target, file_type = TYPES[kind]
     w = GGUFWriter(out, "bert")
     w.add_type("model")
-    w.add_name(folder.resolve().name)
     w.add_block_count(c["num_hidden_layers"])
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
