@@ -39,10 +39,11 @@ static int read_frame(Tokenizer *t, const ModelFile *g, const TokenDefaults *d, 
     bool add_bos = d->add_bos, add_eos = d->add_eos;
     if (vocab_id_key(v, g, d->bos_key, &before, e) || vocab_id_key(v, g, d->eos_key, &after, e) ||
         meta_get_bool(g, "tokenizer.ggml.add_bos_token", false, &add_bos, e) ||
-        meta_get_bool(g, d->add_eos_key, false, &add_eos, e))
+        meta_get_bool(g, "tokenizer.ggml.add_eos_token", false, &add_eos, e))
         return -1;
     t->bos = before;
     t->eos = after;
+    if (d->always) add_bos = add_eos = true;
     if (add_bos && before >= 0) t->before[t->n_before++] = before;
     if (add_eos && after >= 0) t->after[t->n_after++] = after;
     return 0;
@@ -76,11 +77,7 @@ int tokenizer_from_gguf(const ModelFile *g, Tokenizer **out, Err *e) {
     if (!create) return -1;
     Tokenizer *t = calloc(1, sizeof *t);
     if (!t) return err_set(e, "%s: out of memory for its tokenizer", model_file_path(g));
-    TokenDefaults d = {.bos = -1,
-                       .eos = -1,
-                       .bos_key = "bos_token_id",
-                       .eos_key = "eos_token_id",
-                       .add_eos_key = "tokenizer.ggml.add_eos_token"};
+    TokenDefaults d = {.bos = -1, .eos = -1, .bos_key = "bos_token_id", .eos_key = "eos_token_id"};
     if (vocab_from_gguf(&t->vocab, g, e) || create(g, &t->vocab, &t->model, &d, e) || read_frame(t, g, &d, e) ||
         read_ends(&t->vocab, g, within(&t->vocab, d.eos), e) || read_special(t, e)) {
         tokenizer_free(t);

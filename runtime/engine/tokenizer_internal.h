@@ -34,7 +34,7 @@ typedef struct TokenDefaults {
     int32_t bos, eos; /* ids, or -1; those outside the vocabulary count as none */
     bool add_bos, add_eos;
     const char *bos_key, *eos_key; /* under tokenizer.ggml: what is put before and after a text, ... */
-    const char *add_eos_key;       /* ... and the whole key that says so of the latter */
+    bool always;                   /* whatever the file's add_bos_token and add_eos_token say */
 } TokenDefaults;
 
 /* The models of GGUF files, by tokenizer.ggml.model. Each reads its keys; the caller owns *out; *d holds the defaults

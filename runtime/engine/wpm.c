@@ -1,6 +1,8 @@
 /* WordPiece in GGUF files (tokenizer.ggml.model "bert"), whose vocabularies have U+2581 before tokens that begin a word
  * and nothing before those that go on, where BERT has nothing and "##". The text is treated as BERT's own tokenizer
- * does (with whole decompositions, and words of more than 100 characters unknown); llama.cpp differs there. */
+ * does (with whole decompositions, and words of more than 100 characters unknown); llama.cpp differs there. [CLS] and
+ * [SEP] stand around every text: llama.cpp adds them without a look at the flags, and its converter writes
+ * add_sep_token = false for some of these models (it is about pairs of texts). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,11 +51,9 @@ int wpm_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaul
     int32_t unknown = v->n > 100 ? 100 : 0; /* BERT's own numbers, unless the file has others */
     *d = (TokenDefaults){.bos = 101,
                          .eos = 102,
-                         .add_bos = true,
-                         .add_eos = true,
+                         .always = true,
                          .bos_key = d->bos_key,
-                         .eos_key = "seperator_token_id", /* so spelled */
-                         .add_eos_key = "tokenizer.ggml.add_sep_token"};
+                         .eos_key = "seperator_token_id"}; /* so spelled */
     bool lower = true;
     if (vocab_id_key(v, g, "cls_token_id", &d->bos, e) || vocab_id_key(v, g, "unknown_token_id", &unknown, e) ||
         meta_get_bool(g, "tokenizer.ggml.normalizer.lowercase", false, &lower, e))

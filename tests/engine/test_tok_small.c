@@ -201,10 +201,12 @@ static void test_wpm(void) {
     SmallVocab other = with(v, "normalizer.lowercase", SMALL_FALSE);
     gives(&other, "Hi hello", false, false, "_Hi _he llo");
     gives(v, "Hi", false, false, "[UNK]");
-    other = with(v, "add_sep_token", SMALL_FALSE);
-    gives(&other, "a", true, false, "[CLS] _a");
-    other = with(v, "add_bos_token", SMALL_FALSE);
-    gives(&other, "a", true, false, "_a [SEP]");
+    /* llama.cpp puts both around every text, whatever the flags say */
+    static const char *const flags[] = {"add_sep_token", "add_bos_token", "add_eos_token"};
+    for (int i = 0; i < 3; i++) {
+        other = with(v, flags[i], SMALL_FALSE);
+        gives(&other, "a", true, false, "[CLS] _a [SEP]");
+    }
 }
 
 static void refused(const SmallVocab *v, const char *why) {
