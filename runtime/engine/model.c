@@ -1,35 +1,13 @@
 /* A model file: its graph, its tokenizer, and what there is to say about it; and plans for any number of ranks. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/kv.h"
 #include "graph/gguf.h"
 #include "graph/passes.h"
-
-/* A hash (FNV-1a) of the file's size and of pieces all over it: two fine-tunings of one model have the same size and
- * header, but hardly a piece of weights in common. */
-static int sample_content(SheafModel *m, const char *path, Err *e) {
-    enum { PIECES = 64, PIECE = 4096 };
-    uint8_t piece[PIECE];
-    uint64_t bytes = model_file_bytes(m->file), span = bytes > PIECE ? bytes - PIECE : 0,
-             hash = 14695981039346656037u ^ bytes;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return err_errno(e, "%s", path);
-    ssize_t n = 0;
-    for (uint64_t i = 0; i < PIECES && n >= 0; i++) {
-        n = pread(fd, piece, PIECE, (off_t)(span / (PIECES - 1) * i));
-        for (ssize_t k = 0; k < n; k++) hash = (hash ^ piece[k]) * 1099511628211u;
-    }
-    if (n < 0) err_errno(e, "%s", path);
-    close(fd);
-    m->content = hash;
-    return n < 0 ? -1 : 0;
-}
 
 static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
     if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, act, e))
@@ -38,7 +16,7 @@ static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
     if (tokenizer_size(m->tokenizer) != m->shape.vocab)
         return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path,
                        (long long)tokenizer_size(m->tokenizer), (long long)m->shape.vocab);
-    return sample_content(m, path, e) || model_describe(m, e) ? -1 : 0;
+    return model_file_sample(m->file, &m->content, e) || model_describe(m, e) ? -1 : 0;
 }
 
 int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, SheafErr *err) {
@@ -125,7 +103,7 @@ int model_describe(SheafModel *m, Err *e) {
     }
     char *at = m->strings = malloc(room);
     if (!at) return err_set(e, "out of memory");
-    info->format = model_file_version(m->file) == 2 ? "GGUF 2" : "GGUF 3";
+    info->format = model_file_format(m->file);
     const char **text[N_KEYS] = {&info->architecture, &info->name,          &info->license,      &info->size_label,
                                  &info->tokenizer,    &info->pre_tokenizer, &info->chat_template};
     for (size_t i = 0; i < N_KEYS; i++) *text[i] = copy_text(m, keys[i], &at);

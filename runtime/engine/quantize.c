@@ -289,15 +289,18 @@ static void count_types(Work *w) {
     info->bytes_after = gguf_out_bytes(w->out);
 }
 
-static int is_other_file(const char *in, const char *out, Err *e) {
+/* Not one of the files that are read. */
+static int is_other_file(const ModelFile *in, const char *out, Err *e) {
     struct stat a, b;
-    if (stat(in, &a) || stat(out, &b) || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return 0;
-    return err_set(e, "%s: is the input itself; write to another file", out);
+    for (size_t i = 0; i < model_file_parts(in); i++)
+        if (!stat(model_file_part(in, i), &a) && !stat(out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+            return err_set(e, "%s: is the input itself; write to another file", out);
+    return 0;
 }
 
 static int quantize(Work *w, Pool *pool, const char *in, const char *out, Err *e) {
     if (type_named(w->o->type, &w->type, e) || read_rules(w, e) || gguf_open(in, &w->in, e)) return -1;
-    if (is_other_file(in, out, e) || decide_all(w, e) || cut_into_chunks(w, e)) return -1;
+    if (is_other_file(w->in, out, e) || decide_all(w, e) || cut_into_chunks(w, e)) return -1;
     if (make_buffers(w, pool_size(pool), e) || gguf_out_create(out, &w->out, e) || declare(w, e)) return -1;
     pool_run(pool, worker, w);
     if (atomic_load(&w->failed)) {

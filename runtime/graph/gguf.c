@@ -2,13 +2,10 @@
  * there. Nothing is allocated on the word of a count: arrays grow with what is read, or are walked through first. */
 #include "graph/gguf.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cursor.h"
@@ -71,14 +68,14 @@ static int read_scalar(Cursor *c, MetaValue *v, Err *e) {
 }
 
 /* Twice through the strings: once to see that they all fit, once to note where they are, in memory of that size. */
-static int read_strings(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
+static int read_strings(ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     size_t start = c->pos;
     Text s;
     for (uint64_t i = 0; i < v->v.a.n; i++)
         if (read_string(c, &s, e)) return err_context(e, "element %" PRIu64, i);
     if (v->v.a.n == 0) return 0;
-    Text *strings = calloc((size_t)v->v.a.n, sizeof *strings);
-    if (!strings) return out_of_memory(g, e);
+    Text *strings = model_file_alloc(g, (size_t)v->v.a.n * sizeof *strings, e);
+    if (!strings) return -1;
     v->v.a.strings = strings;
     c->pos = start;
     for (uint64_t i = 0; i < v->v.a.n; i++)
@@ -86,7 +83,7 @@ static int read_strings(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     return 0;
 }
 
-static int read_array(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
+static int read_array(ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     size_t start = c->pos;
     MetaType type = META_U8;
     uint64_t n;
@@ -103,7 +100,7 @@ static int read_array(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     return type == META_BOOL ? check_bools(c, v->v.a.data, n, e) : 0;
 }
 
-static int read_value(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
+static int read_value(ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     size_t start = c->pos;
     if (read_string(c, &v->key, e)) return -1;
     if (v->key.size == 0 || v->key.size > KEY_MAX)
@@ -116,18 +113,6 @@ static int read_value(const ModelFile *g, Cursor *c, MetaValue *v, Err *e) {
     return failed ? err_context(e, "key %s", text_printable(v->key).text) : 0;
 }
 
-/* Room for one element more in an array that doubles. */
-static int grow(void **array, size_t n, size_t *capacity, size_t element) {
-    if (n < *capacity) return 0;
-    size_t wanted = *capacity ? 2 * *capacity : 64, bytes;
-    if (!size_mul(wanted, element, &bytes)) return -1;
-    void *p = realloc(*array, bytes);
-    if (!p) return -1;
-    *array = p;
-    *capacity = wanted;
-    return 0;
-}
-
 static int read_values(ModelFile *g, Cursor *c, uint64_t n, Err *e) {
     size_t capacity = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -136,12 +121,7 @@ static int read_values(ModelFile *g, Cursor *c, uint64_t n, Err *e) {
         *v = (MetaValue){0};
         if (read_value(g, c, v, e)) return -1;
     }
-    size_t twin[2] = {0, 0};
-    int r = name_map_build(&g->by_key, g->values, sizeof *g->values, g->n_values, false, twin);
-    if (r > 0)
-        return err_set(e, "%s: the key %s is there twice (values %zu and %zu)", g->path,
-                       text_printable(g->values[twin[1]].key).text, twin[0], twin[1]);
-    return r ? out_of_memory(g, e) : 0;
+    return model_file_map_values(g, e);
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
@@ -192,12 +172,7 @@ static int read_tensors(ModelFile *g, Cursor *c, uint64_t n, Err *e) {
                            g->path, i, start, t->name.size, NAME_MAX_BYTES);
         if (read_tensor_body(c, t, e)) return err_context(e, "tensor %s", text_printable(t->name).text);
     }
-    size_t twin[2] = {0, 0};
-    int r = name_map_build(&g->by_name, g->tensors, sizeof *g->tensors, g->n_tensors, false, twin);
-    if (r > 0)
-        return err_set(e, "%s: the tensor %s is there twice (numbers %zu and %zu)", g->path,
-                       text_printable(g->tensors[twin[1]].name).text, twin[0], twin[1]);
-    return r ? out_of_memory(g, e) : 0;
+    return model_file_map_tensors(g, e);
 }
 
 /* Bytes that certainly belong to the tensor: of an unknown type, one. */
@@ -225,31 +200,32 @@ static int check_overlap(const ModelFile *g, Err *e) {
 }
 
 /* Offsets in the file count from the data section, which begins at `data`; here they become offsets in the file. */
-static int place_tensors(ModelFile *g, uint64_t data, Err *e) {
+static int place_tensors(ModelFile *g, uint64_t data, uint64_t alignment, Err *e) {
+    uint64_t file_bytes = g->files[0].bytes;
     if (g->n_tensors == 0) return 0;
     for (size_t i = 0; i < g->n_tensors; i++) {
         FileTensor *t = &g->tensors[i];
-        if (t->offset % g->alignment)
+        if (t->offset % alignment)
             return err_set(e, "%s: the tensor %s has offset %" PRIu64 ", no multiple of the alignment %" PRIu64,
-                           g->path, text_printable(t->name).text, t->offset, g->alignment);
+                           g->path, text_printable(t->name).text, t->offset, alignment);
         uint64_t end;
         if (__builtin_add_overflow(t->offset, data, &t->offset) ||
-            __builtin_add_overflow(t->offset, least_bytes(t), &end) || end > g->file_bytes)
+            __builtin_add_overflow(t->offset, least_bytes(t), &end) || end > file_bytes)
             return err_set(e,
                            "%s: the tensor %s (%" PRIu64 " bytes at offset %" PRIu64 ") does not end within the file's "
                            "%" PRIu64 " bytes; is the download complete?",
-                           g->path, text_printable(t->name).text, t->bytes, t->offset, g->file_bytes);
+                           g->path, text_printable(t->name).text, t->bytes, t->offset, file_bytes);
     }
     return check_overlap(g, e);
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static int read_alignment(ModelFile *g, Err *e) {
+static int read_alignment(const ModelFile *g, uint64_t *alignment, Err *e) {
     int64_t a = DEFAULT_ALIGNMENT;
     if (meta_get_i64(g, "general.alignment", false, 1, INT64_C(1) << 31, &a, e)) return -1;
     if (a & (a - 1)) return err_set(e, "%s: general.alignment is %" PRId64 ", no power of two", g->path, a);
-    g->alignment = (uint64_t)a;
+    *alignment = (uint64_t)a;
     return 0;
 }
 
@@ -257,13 +233,15 @@ static int read_head(ModelFile *g, Cursor *c, uint64_t *n_tensors, uint64_t *n_v
     const uint8_t *magic;
     if (cursor_bytes(c, 4, &magic, e)) return -1;
     if (memcmp(magic, "GGUF", 4)) return err_set(e, "%s: not a GGUF file (it does not begin with \"GGUF\")", g->path);
-    if (cursor_u32(c, &g->version, e)) return -1;
-    uint32_t swapped = __builtin_bswap32(g->version);
-    if (swapped >= 1 && swapped <= 0xffff && g->version > 0xffff)
+    uint32_t version;
+    if (cursor_u32(c, &version, e)) return -1;
+    uint32_t swapped = __builtin_bswap32(version);
+    if (swapped >= 1 && swapped <= 0xffff && version > 0xffff)
         return err_set(e, "%s: a big-endian GGUF file (version %u); only little-endian ones are supported", g->path,
                        swapped);
-    if (g->version != 2 && g->version != 3)
-        return err_set(e, "%s: GGUF version %u at offset 4; versions 2 and 3 are supported", g->path, g->version);
+    if (version != 2 && version != 3)
+        return err_set(e, "%s: GGUF version %u at offset 4; versions 2 and 3 are supported", g->path, version);
+    g->format = version == 2 ? "GGUF 2" : "GGUF 3";
     if (cursor_u64(c, n_tensors, e)) return -1;
     if (cursor_u64(c, n_values, e)) return -1;
     if (*n_values > cursor_left(c) / VALUE_MIN)
@@ -277,25 +255,23 @@ static int read_head(ModelFile *g, Cursor *c, uint64_t *n_tensors, uint64_t *n_v
 
 /* Reads the header from the cursor; *header is its size. */
 static int read_all(ModelFile *g, Cursor *c, size_t *header, Err *e) {
-    uint64_t n_tensors, n_values;
-    if (read_head(g, c, &n_tensors, &n_values, e) || read_values(g, c, n_values, e) || read_alignment(g, e) ||
-        read_tensors(g, c, n_tensors, e))
+    uint64_t n_tensors, n_values, alignment;
+    if (read_head(g, c, &n_tensors, &n_values, e) || read_values(g, c, n_values, e) ||
+        read_alignment(g, &alignment, e) || read_tensors(g, c, n_tensors, e))
         return -1;
     *header = c->pos;
-    uint64_t data = ((uint64_t)c->pos + g->alignment - 1) / g->alignment * g->alignment;
-    return place_tensors(g, data, e);
+    return place_tensors(g, ((uint64_t)c->pos + alignment - 1) / alignment * alignment, alignment, e);
 }
 
 int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const char *name, ModelFile **out, Err *e) {
     *out = NULL;
     if (file_bytes < size) return err_set(e, "%s: %zu bytes given of a file of %" PRIu64, name, size, file_bytes);
-    ModelFile *g = model_file_new(name, file_bytes, e);
+    ModelFile *g = model_file_new(name, "", e);
     if (!g) return -1;
-    g->memory = data;
-    g->memory_bytes = size;
+    DataFile f = {.fd = -1, .memory = data, .memory_bytes = size, .bytes = file_bytes};
     Cursor c = {.base = data, .size = size, .name = g->path};
     size_t header;
-    if (read_all(g, &c, &header, e)) {
+    if (model_file_add(g, name, f, e) || read_all(g, &c, &header, e)) {
         model_file_close(g);
         return -1;
     }
@@ -303,61 +279,42 @@ int gguf_from_memory(const void *data, size_t size, uint64_t file_bytes, const c
     return 0;
 }
 
-/* Opens the file for reading, if it is a regular one that is not empty. */
-static int open_regular(const char *path, int *fd, uint64_t *bytes, Err *e) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
-    if (*fd < 0) return err_errno(e, "%s: cannot be opened", path);
-    struct stat st;
-    int failed = 0;
-    if (fstat(*fd, &st)) failed = err_errno(e, "%s", path);
-    else if (S_ISDIR(st.st_mode)) failed = err_set(e, "%s: is a directory; give the GGUF file in it", path);
-    else if (!S_ISREG(st.st_mode)) failed = err_set(e, "%s: is not a regular file", path);
-    else if (st.st_size == 0) failed = err_set(e, "%s: is empty", path);
-    else *bytes = (uint64_t)st.st_size;
-    if (failed) close(*fd);
-    return failed;
-}
-
 /* Gives back the pages after the header, and puts memory of our own in place of the header's: a file that is cut short
  * while we run must not take what is pointed to away (SIGBUS). */
-static int keep_header(ModelFile *g, size_t header, Err *e) {
+static int keep_header(const ModelFile *g, DataFile *f, size_t header, Err *e) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = round_up(header, page);
-    if (keep < g->map_bytes) {
-        munmap((char *)g->map + keep, g->map_bytes - keep);
-        g->map_bytes = keep;
+    if (keep < f->map_bytes) {
+        munmap((char *)f->map + keep, f->map_bytes - keep);
+        f->map_bytes = keep;
     }
     void *own = mmap(NULL, keep, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (own == MAP_FAILED) return out_of_memory(g, e);
-    memcpy(own, g->map, header);
-    if (mremap(own, keep, keep, MREMAP_MAYMOVE | MREMAP_FIXED, g->map) == MAP_FAILED) {
+    memcpy(own, f->map, header);
+    if (mremap(own, keep, keep, MREMAP_MAYMOVE | MREMAP_FIXED, f->map) == MAP_FAILED) {
         munmap(own, keep);
         return out_of_memory(g, e);
     }
     return 0;
 }
 
-int gguf_open(const char *path, ModelFile **out, Err *e) {
+static int read_file(ModelFile *g, const char *path, Err *e) {
+    DataFile f = {.fd = -1};
+    if (open_regular(path, &f.fd, &f.bytes, e) || model_file_add(g, path, f, e)) return -1;
+    DataFile *in = &g->files[0];
+    void *map = mmap(NULL, (size_t)in->bytes, PROT_READ, MAP_PRIVATE, in->fd, 0);
+    if (map == MAP_FAILED) return err_errno(e, "%s: cannot be mapped", path);
+    in->map = map;
+    in->map_bytes = (size_t)in->bytes;
+    Cursor c = {.base = map, .size = in->map_bytes, .name = g->path};
+    size_t header = 0;
+    return read_all(g, &c, &header, e) || keep_header(g, in, header, e) ? -1 : 0;
+}
+
+int gguf_open_one(const char *path, ModelFile **out, Err *e) {
     *out = NULL;
-    int fd;
-    uint64_t bytes = 0;
-    if (open_regular(path, &fd, &bytes, e)) return -1;
-    ModelFile *g = model_file_new(path, bytes, e);
-    if (!g) {
-        close(fd);
-        return -1;
-    }
-    g->fd = fd;
-    void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    int failed = map == MAP_FAILED ? err_errno(e, "%s: cannot be mapped", path) : 0;
-    if (!failed) {
-        g->map = map;
-        g->map_bytes = (size_t)bytes;
-        Cursor c = {.base = map, .size = (size_t)bytes, .name = g->path};
-        size_t header = 0;
-        failed = read_all(g, &c, &header, e);
-        if (!failed) failed = keep_header(g, header, e);
-    }
-    if (failed) {
+    ModelFile *g = model_file_new(path, "", e);
+    if (!g) return -1;
+    if (read_file(g, path, e)) {
         model_file_close(g);
         return -1;
     }

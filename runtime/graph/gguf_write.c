@@ -88,17 +88,6 @@ void gguf_out_free(GgufOut *w) {
 
 /* ---- what will be in it ------------------------------------------------------------------------------------------ */
 
-/* Room for one element more in an array that doubles. */
-static int grow(void **array, size_t n, size_t *room, size_t element) {
-    if (n < *room) return 0;
-    size_t wanted = *room ? 2 * *room : 64;
-    void *p = realloc(*array, wanted * element);
-    if (!p) return -1;
-    *array = p;
-    *room = wanted;
-    return 0;
-}
-
 static int add_value(GgufOut *w, MetaValue v, Err *e) {
     if (grow((void **)&w->values, w->n_values, &w->room_values, sizeof v)) return out_of_memory(w, e);
     w->values[w->n_values++] = v;
@@ -106,8 +95,11 @@ static int add_value(GgufOut *w, MetaValue v, Err *e) {
 }
 
 int gguf_out_copy(GgufOut *w, const ModelFile *from, Err *e) {
-    for (size_t i = 0; i < meta_count(from); i++)
-        if (add_value(w, *meta_at(from, i), e)) return -1;
+    for (size_t i = 0; i < meta_count(from); i++) {
+        Text key = meta_at(from, i)->key;
+        bool of_pieces = key.size > 6 && !memcmp(key.data, "split.", 6); /* what is written here is one file */
+        if (!of_pieces && add_value(w, *meta_at(from, i), e)) return -1;
+    }
     return 0;
 }
 

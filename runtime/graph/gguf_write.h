@@ -22,8 +22,9 @@ int gguf_out_create(const char *path, GgufOut **out, Err *e);
 /* Removes the temporary file, unless gguf_out_finish has been reached. NULL is allowed. */
 void gguf_out_free(GgufOut *w);
 
-/* Metadata. Keys, texts and arrays are not copied: they stay where they are until gguf_out_begin. Copying comes before
- * the first gguf_out_set, which replaces the value of the same key or adds one. */
+/* Metadata. Keys, texts and arrays are not copied: they stay where they are until gguf_out_begin. What says that `from`
+ * is in several files is left out. Copying comes before the first gguf_out_set, which replaces the value of the same
+ * key or adds one. */
 int gguf_out_copy(GgufOut *w, const ModelFile *from, Err *e);
 int gguf_out_set(GgufOut *w, MetaValue v, Err *e);
 MetaValue gguf_u32(const char *key, uint32_t v);

@@ -1,13 +1,16 @@
-/* A model file: its memory, typed access to its metadata, tensor data. */
+/* A model file: its memory, and typed access to its metadata. Tensor data: model_data.c. */
 #include "graph/model_file_internal.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/size.h"
 
 static const struct {
     const char *name;
@@ -37,8 +40,14 @@ Printable text_printable(Text s) {
 }
 
 const char *model_file_path(const ModelFile *g) { return g->path; }
-uint32_t model_file_version(const ModelFile *g) { return g->version; }
-uint64_t model_file_bytes(const ModelFile *g) { return g->file_bytes; }
+const char *model_file_format(const ModelFile *g) { return g->format; }
+size_t model_file_parts(const ModelFile *g) { return g->n_files; }
+const char *model_file_part(const ModelFile *g, size_t i) { return g->files[i].path; }
+uint64_t model_file_bytes(const ModelFile *g) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < g->n_files; i++) sum += g->files[i].bytes;
+    return sum;
+}
 size_t meta_count(const ModelFile *g) { return g->n_values; }
 const MetaValue *meta_at(const ModelFile *g, size_t i) { return &g->values[i]; }
 size_t file_n_tensors(const ModelFile *g) { return g->n_tensors; }
@@ -150,7 +159,16 @@ double meta_array_f64(const MetaValue *a, uint64_t i) {
     return d;
 }
 
-ModelFile *model_file_new(const char *path, uint64_t file_bytes, Err *e) {
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+struct Block {
+    Block *next;
+    _Alignas(16) uint8_t bytes[];
+};
+
+static int out_of_memory(const ModelFile *g, Err *e) { return err_set(e, "%s: out of memory for its header", g->path); }
+
+ModelFile *model_file_new(const char *path, const char *format, Err *e) {
     ModelFile *g = calloc(1, sizeof *g);
     if (g) g->path = strdup(path);
     if (!g || !g->path) {
@@ -158,46 +176,120 @@ ModelFile *model_file_new(const char *path, uint64_t file_bytes, Err *e) {
         err_set(e, "%s: out of memory", path);
         return NULL;
     }
-    g->file_bytes = file_bytes;
-    g->fd = -1;
+    g->format = format;
     return g;
+}
+
+static void data_file_close(DataFile *f) {
+    if (f->map) munmap(f->map, f->map_bytes);
+    if (f->fd >= 0) close(f->fd);
+    free(f->path);
 }
 
 void model_file_close(ModelFile *g) {
     if (!g) return;
-    for (size_t i = 0; i < g->n_values; i++)
-        if (g->values[i].type == META_ARRAY) free((void *)g->values[i].v.a.strings);
+    for (size_t i = 0; i < g->n_files; i++) data_file_close(&g->files[i]);
+    for (Block *b = g->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(g->files);
     free(g->values);
     free(g->tensors);
     name_map_free(&g->by_key);
     name_map_free(&g->by_name);
-    if (g->map) munmap(g->map, g->map_bytes);
-    if (g->fd >= 0) close(g->fd);
     free(g->path);
     free(g);
 }
 
-int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t n, void *to, Err *e) {
-    Printable name = text_printable(t->name);
-    if (at > t->bytes || n > t->bytes - at)
-        return err_set(e, "%s: bytes %" PRIu64 " and %zu more of tensor %s, which has %" PRIu64, g->path, at, n,
-                       name.text, t->bytes);
-    uint64_t from = t->offset + at;
-    if (g->memory) {
-        if (from > g->memory_bytes || n > g->memory_bytes - from)
-            return err_set(e, "%s: tensor %s is not in memory", g->path, name.text);
-        if (n) memcpy(to, g->memory + from, n);
-        return 0;
+int model_file_add(ModelFile *g, const char *path, DataFile f, Err *e) {
+    f.path = strdup(path);
+    DataFile *files = f.path ? realloc(g->files, (g->n_files + 1) * sizeof *files) : NULL;
+    if (!files) {
+        data_file_close(&f);
+        return out_of_memory(g, e);
     }
-    for (uint8_t *p = to; n > 0;) {
-        ssize_t got = pread(g->fd, p, n, (off_t)from);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_errno(e, "%s: reading tensor %s at byte %" PRIu64, g->path, name.text, from);
-        if (got == 0)
-            return err_set(e, "%s: the file ends before byte %" PRIu64 ", inside tensor %s", g->path, from, name.text);
-        p += got;
-        from += (uint64_t)got;
-        n -= (size_t)got;
-    }
+    g->files = files;
+    files[g->n_files++] = f;
     return 0;
+}
+
+void *model_file_alloc(ModelFile *g, size_t bytes, Err *e) {
+    Block *b = size_add(bytes, sizeof *b, &bytes) ? calloc(1, bytes) : NULL;
+    if (!b) {
+        out_of_memory(g, e);
+        return NULL;
+    }
+    b->next = g->blocks;
+    g->blocks = b;
+    return b->bytes;
+}
+
+int model_file_join(ModelFile *g, ModelFile *from, Err *e) {
+    DataFile *files = realloc(g->files, (g->n_files + from->n_files) * sizeof *files);
+    if (files) g->files = files;
+    size_t n = g->n_tensors + from->n_tensors;
+    FileTensor *tensors = files ? realloc(g->tensors, (n + 1) * sizeof *tensors) : NULL;
+    if (!tensors) {
+        model_file_close(from);
+        return out_of_memory(g, e);
+    }
+    g->tensors = tensors;
+    for (size_t i = 0; i < from->n_tensors; i++) {
+        tensors[g->n_tensors] = from->tensors[i];
+        tensors[g->n_tensors++].file += (uint32_t)g->n_files;
+    }
+    for (size_t i = 0; i < from->n_files; i++) files[g->n_files++] = from->files[i];
+    Block **end = &g->blocks;
+    while (*end) end = &(*end)->next;
+    *end = from->blocks;
+    from->n_files = 0;
+    from->blocks = NULL;
+    model_file_close(from);
+    return 0;
+}
+
+int model_file_map_values(ModelFile *g, Err *e) {
+    size_t twin[2] = {0, 0};
+    name_map_free(&g->by_key);
+    int r = name_map_build(&g->by_key, g->values, sizeof *g->values, g->n_values, false, twin);
+    if (r > 0)
+        return err_set(e, "%s: the key %s is there twice (values %zu and %zu)", g->path,
+                       text_printable(g->values[twin[1]].key).text, twin[0], twin[1]);
+    return r ? out_of_memory(g, e) : 0;
+}
+
+int model_file_map_tensors(ModelFile *g, Err *e) {
+    size_t twin[2] = {0, 0};
+    name_map_free(&g->by_name);
+    int r = name_map_build(&g->by_name, g->tensors, sizeof *g->tensors, g->n_tensors, false, twin);
+    if (r > 0)
+        return err_set(e, "%s: the tensor %s is there twice (numbers %zu and %zu)", g->path,
+                       text_printable(g->tensors[twin[1]].name).text, twin[0], twin[1]);
+    return r ? out_of_memory(g, e) : 0;
+}
+
+int grow(void **array, size_t n, size_t *capacity, size_t element) {
+    if (n < *capacity) return 0;
+    size_t wanted = *capacity ? 2 * *capacity : 64, bytes;
+    if (!size_mul(wanted, element, &bytes)) return -1;
+    void *p = realloc(*array, bytes);
+    if (!p) return -1;
+    *array = p;
+    *capacity = wanted;
+    return 0;
+}
+
+int open_regular(const char *path, int *fd, uint64_t *bytes, Err *e) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
+    if (*fd < 0) return err_errno(e, "%s: cannot be opened", path);
+    struct stat st;
+    int failed = 0;
+    if (fstat(*fd, &st)) failed = err_errno(e, "%s", path);
+    else if (S_ISDIR(st.st_mode)) failed = err_set(e, "%s: is a directory; give the GGUF file in it", path);
+    else if (!S_ISREG(st.st_mode)) failed = err_set(e, "%s: is not a regular file", path);
+    else if (st.st_size == 0) failed = err_set(e, "%s: is empty", path);
+    else *bytes = (uint64_t)st.st_size;
+    if (failed) close(*fd);
+    return failed;
 }

@@ -1,5 +1,5 @@
-/* A model file as the builders and tokenizers see it, whatever its format: metadata under GGUF's names, and tensors
- * with where their data lie. Made by the readers (gguf.h). All local. */
+/* A model as the builders and tokenizers see it, whatever its format and however many files it is in: metadata under
+ * GGUF's names, and tensors as a GGUF file has them. Made by the readers (gguf.h). All local. */
 #pragma once
 
 #include "base/err.h"
@@ -48,21 +48,29 @@ typedef struct FileTensor {
     Text name;
     int n_dims;       /* 1..4 */
     uint64_t dims[4]; /* dims[0] runs fastest (columns); unused ones are 1 */
-    uint32_t type_id; /* ggml_type as in the file */
+    uint32_t type_id; /* ggml_type */
     int type;         /* QType, or -1: a type this build does not know */
-    uint64_t offset;  /* bytes from the start of the file; checked to lie within it, with its size, for known types */
     uint64_t bytes;   /* 0 when the type is unknown */
-} FileTensor;
+    uint32_t file;    /* which of the model's files it lies in */
+    uint64_t offset;  /* bytes from that file's start; checked to lie within it, with its size, for known types */
+    const struct Stored *stored; /* NULL: it lies there as it is; else how it is made from what lies in files, ... */
+} FileTensor;                    /* ... which model_file_read knows (model_file_internal.h) */
 
 typedef struct ModelFile ModelFile;
 
 void model_file_close(ModelFile *g);
-/* `n` bytes of a tensor of this file, from `at` bytes after its start. Local; threads may read at the same time. */
+/* `n` bytes of a tensor of this model, from `at` bytes after its start (whole values of one that is not stored as it
+ * is). Threads may read at the same time. */
 int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t n, void *to, Err *e);
+/* A hash of the sizes of all its files and of pieces all over them: two fine-tunings of one model have the same sizes
+ * and names of tensors, but hardly a piece of weights in common. */
+int model_file_sample(const ModelFile *g, uint64_t *hash, Err *e);
 
-const char *model_file_path(const ModelFile *g);
-uint32_t model_file_version(const ModelFile *g);
-uint64_t model_file_bytes(const ModelFile *g);
+const char *model_file_path(const ModelFile *g);   /* of the first file, or of the folder */
+const char *model_file_format(const ModelFile *g); /* "GGUF 3" */
+uint64_t model_file_bytes(const ModelFile *g);     /* of all its files */
+size_t model_file_parts(const ModelFile *g);       /* its files */
+const char *model_file_part(const ModelFile *g, size_t i);
 size_t meta_count(const ModelFile *g);
 const MetaValue *meta_at(const ModelFile *g, size_t i);
 const MetaValue *meta_find(const ModelFile *g, const char *key); /* NULL: not there */

@@ -11,7 +11,7 @@ enum { F32 = 0, Q4_1 = 3, Q8_0 = 8, IQ1_S = 19 };
 
 /* Reads all that there is to read, so that a pointer out of bounds shows. */
 static uint64_t read_through(const ModelFile *g) {
-    uint64_t sum = model_file_version(g);
+    uint64_t sum = strlen(model_file_format(g));
     for (size_t i = 0; i < meta_count(g); i++) {
         const MetaValue *v = meta_at(g, i);
         for (size_t k = 0; k < v->key.size; k++) sum += (uint8_t)v->key.data[k];
