@@ -207,7 +207,10 @@ static int lead(Embedding *v, SheafErr *e) {
 static int prepare(Embedding *v, SheafErr *e) {
     const Options *o = v->job->o;
     const SheafModelInfo *info = sheaf_model_info(v->job->m);
-    if (job_ctx(v->job, &v->n_ctx, e)) return -1;
+    if (o->ctx > info->context)
+        return fail(e, "--ctx %lld: %s has a context of %lld positions", (long long)o->ctx, o->model,
+                    (long long)info->context);
+    v->n_ctx = job_ctx(v->job);
     v->width = info->width;
     v->max_batch = o->batch > v->n_ctx ? o->batch : v->n_ctx; /* a text is never divided */
     v->options = (SheafEmbedOptions){.pooling = o->pooling ? o->pooling : info->pooling,
@@ -216,7 +219,7 @@ static int prepare(Embedding *v, SheafErr *e) {
         return fail(e, "%s does not say how its tokens become one vector: give --pooling mean, cls or last", o->model);
     bool leads = sheaf_rank(v->job->rt) == 0;
     if (leads && (find_tail(v, e) || take_texts(v, e))) return -1;
-    job_catch_signals(); /* an interruption removes a file that is not finished; until then every rank is needed */
+    job_catch_signals(leads); /* an interruption removes a file that is not finished; until then every rank is needed */
     if (!leads) return 0;
     return o->output ? npy_open(&v->file, o->output, v->n_texts, v->width, e) : 0;
 }

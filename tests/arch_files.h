@@ -1,10 +1,12 @@
-/* The models of tests/fixtures/arch: a GGUF's beginning as the fixture has it, its weights made here from their names,
- * and the logits that Hugging Face transformers gives (tests/reference/tiny_architectures.py, which makes the same
- * weights and says what a .logits file has). Needs tiny_model.h and the graph layer. */
+/* The models of tests/fixtures/arch: a GGUF's beginning as the fixture has it, its weights made here from their names;
+ * the same as the folder that transformers saves; and the logits that Hugging Face transformers gives
+ * (tests/reference/tiny_architectures.py, which makes the same weights and says what a .logits file has). Needs
+ * tiny_model.h and the graph layer. */
 #pragma once
 
 #include "check.h"
 #include "graph/gguf.h"
+#include "temp_folder.h"
 #include "tiny_model.h"
 
 enum { ARCH_TOKENS = 100, ARCH_TOP = 8, ARCH_VOCAB = 288 };
@@ -112,4 +114,89 @@ static inline void arch_write(const char *path, const char *name) {
     FILE *f = fopen(path, "wb");
     CU_ASSERT_FATAL(f && fwrite(bytes, 1, size, f) == size && !fclose(f));
     free(bytes);
+}
+
+/* ---- the folder of transformers ---------------------------------------------------------------------------------- */
+
+typedef struct __attribute__((packed)) ArchTensor { /* as in NAME.hf */
+    char name[64];
+    uint64_t offset, bytes; /* in the data of model.safetensors */
+    uint32_t heads;         /* whose rows stand in halves; 0: as in the GGUF */
+    float less;             /* what is taken from each value */
+} ArchTensor;
+
+/* Rows 0, 1, 2, 3 .. of every head as 0, 2, .., 1, 3, ..; a vector's values are its rows. */
+static inline void arch_halves(uint8_t *data, size_t bytes, size_t rows, size_t heads) {
+    size_t size = bytes / rows, n = rows / heads;
+    uint8_t *old = malloc(bytes);
+    if (!old) abort();
+    memcpy(old, data, bytes);
+    for (size_t r = 0; r < rows; r++) {
+        size_t in = r % n, to = r - in + in / 2 + in % 2 * (n / 2);
+        memcpy(data + to * size, old + r * size, size);
+    }
+    free(old);
+}
+
+/* The data of model.safetensors, `size` bytes, from those of the GGUF. */
+static inline void arch_hf_data(const ModelFile *g, const ArchTensor *t, uint8_t *data) {
+    const FileTensor *f = file_tensor(g, t->name);
+    uint8_t *to = data + t->offset;
+    if (!f || f->bytes != t->bytes) abort();
+    arch_weight(f, to);
+    if (t->heads) arch_halves(to, t->bytes, (size_t)f->dims[f->n_dims - 1], t->heads);
+    for (uint64_t i = 0; t->less != 0 && i < t->bytes / 4; i++) {
+        float x;
+        memcpy(&x, to + 4 * i, 4);
+        x -= t->less;
+        memcpy(to + 4 * i, &x, 4);
+    }
+}
+
+/* Takes n bytes of a fixture. */
+static inline const uint8_t *arch_take(const uint8_t **at, const uint8_t *end, size_t n) {
+    const uint8_t *p = *at;
+    if (n > (size_t)(end - p)) abort();
+    *at += n;
+    return p;
+}
+
+/* Fills the folder with config.json, model.safetensors and tokenizer.json. The data must have the hash of those that
+ * transformers saved. */
+static inline void arch_folder(const char *name, const TempFolder *folder) {
+    size_t size;
+    uint32_t config, head, n;
+    uint64_t sizes[2]; /* and the hash */
+    uint8_t *fixture = arch_fixture(name, "hf", &size);
+    const uint8_t *at = fixture, *end = fixture + size;
+    memcpy(&config, arch_take(&at, end, 4), 4);
+    temp_write(folder, "config.json", arch_take(&at, end, config), config);
+    memcpy(&head, arch_take(&at, end, 4), 4);
+    const uint8_t *header = arch_take(&at, end, head);
+    memcpy(sizes, arch_take(&at, end, 16), 16);
+    memcpy(&n, arch_take(&at, end, 4), 4);
+
+    ModelFile *g;
+    Err e;
+    size_t gguf_head;
+    uint8_t *gguf = arch_fixture(name, "head", &gguf_head), *bytes = calloc(1, head + sizes[0]);
+    if (!bytes || gguf_from_memory(gguf, gguf_head, 4 << 20, name, &g, &e)) abort();
+    memcpy(bytes, header, head);
+    for (uint32_t i = 0; i < n; i++) {
+        ArchTensor t;
+        memcpy(&t, arch_take(&at, end, sizeof t), sizeof t);
+        arch_hf_data(g, &t, bytes + head);
+    }
+    if (arch_seed((Text){(const char *)bytes + head, sizes[0]}) != sizes[1]) {
+        fprintf(stderr, "arch/%s.hf: the weights made here are not those that transformers saved\n", name);
+        exit(2);
+    }
+    temp_write(folder, "model.safetensors", bytes, head + sizes[0]);
+    model_file_close(g);
+    free(gguf);
+    free(bytes);
+    free(fixture);
+    uint8_t *tokenizer = arch_fixture("tokenizer", "json", &size);
+    temp_write(folder, "tokenizer.json", tokenizer, size);
+    free(tokenizer);
 }

@@ -1,9 +1,9 @@
 /* The "added_tokens" of a tokenizer.json: tokens that are found in the text before the model sees it. */
 #pragma once
 
-#include "engine/hf_json.h"
 #include "engine/hf_normalizer.h"
 #include "engine/special.h"
+#include "graph/hf_json.h"
 
 typedef struct HfAddedToken {
     int32_t id;

@@ -2,8 +2,8 @@
  * (https://huggingface.co/docs/tokenizers/api/post-processors). */
 #pragma once
 
-#include "engine/hf_json.h"
 #include "engine/tokenizer_internal.h"
+#include "graph/hf_json.h"
 
 /* `o`: the object, or NULL for none. Adds to the tokenizer's `before` and `after`. What is not known is an error that
  * names it. Local. */

@@ -2,8 +2,8 @@
  * (https://huggingface.co/docs/tokenizers/api/models). */
 #pragma once
 
-#include "engine/hf_json.h"
 #include "engine/tokenizer_internal.h"
+#include "graph/hf_json.h"
 
 typedef struct HfModel HfModel;
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/strbuf.h"
-#include "engine/hf_json.h"
+#include "graph/hf_json.h"
 
 typedef struct HfNormalizer HfNormalizer;
 

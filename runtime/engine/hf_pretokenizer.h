@@ -2,8 +2,8 @@
  * them (https://huggingface.co/docs/tokenizers/api/pre-tokenizers). */
 #pragma once
 
-#include "engine/hf_json.h"
 #include "engine/hf_pieces.h"
+#include "graph/hf_json.h"
 
 typedef struct HfPretokenizer HfPretokenizer;
 

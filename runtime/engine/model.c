@@ -6,16 +6,34 @@
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/kv.h"
-#include "graph/gguf.h"
 #include "graph/passes.h"
 
-static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
-    if (gguf_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) || passes_run(&m->graph, act, e))
+/* Hugging Face's folders bring a tokenizer.json, in place of GGUF's keys. */
+static int make_tokenizer(SheafModel *m, Err *e) {
+    Text json = {NULL, 0};
+    const MetaValue *ends = NULL;
+    char name[512];
+    if (meta_find(m->file, "tokenizer.ggml.model")) return tokenizer_from_gguf(m->file, &m->tokenizer, e);
+    if (meta_get_string(m->file, "tokenizer.huggingface.json", false, &json, e) ||
+        meta_get_array(m->file, "sheaf.end_token_ids", false, META_I32, &ends, e))
         return -1;
-    if (tokenizer_from_gguf(m->file, &m->tokenizer, e)) return -1;
-    if (tokenizer_size(m->tokenizer) != m->shape.vocab)
-        return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path,
-                       (long long)tokenizer_size(m->tokenizer), (long long)m->shape.vocab);
+    if (!json.data) return tokenizer_from_gguf(m->file, &m->tokenizer, e); /* says which keys are missing */
+    snprintf(name, sizeof name, "%s/tokenizer.json", model_file_path(m->file));
+    if (tokenizer_from_json_memory(json.data, json.size, name, &m->tokenizer, e)) return -1;
+    for (uint64_t i = 0; ends && i < ends->v.a.n; i++)
+        tokenizer_set_end(m->tokenizer, (int32_t)meta_array_i64(ends, i));
+    return 0;
+}
+
+static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
+    if (model_file_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) ||
+        passes_run(&m->graph, act, e) || make_tokenizer(m, e))
+        return -1;
+    /* Embeddings may have rows for tokens that were never made: for round sizes. */
+    int64_t tokens = tokenizer_size(m->tokenizer);
+    if (tokens > m->shape.vocab || (tokens < m->shape.vocab && meta_find(m->file, "tokenizer.ggml.model")))
+        return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path, (long long)tokens,
+                       (long long)m->shape.vocab);
     return model_file_sample(m->file, &m->content, e) || model_describe(m, e) ? -1 : 0;
 }
 
@@ -107,6 +125,7 @@ int model_describe(SheafModel *m, Err *e) {
     const char **text[N_KEYS] = {&info->architecture, &info->name,          &info->license,      &info->size_label,
                                  &info->tokenizer,    &info->pre_tokenizer, &info->chat_template};
     for (size_t i = 0; i < N_KEYS; i++) *text[i] = copy_text(m, keys[i], &at);
+    if (!*info->tokenizer && meta_find(m->file, "tokenizer.huggingface.json")) info->tokenizer = "tokenizer.json";
     const LmShape *s = &m->shape;
     info->file_bytes = model_file_bytes(m->file);
     info->layers = s->layers;

@@ -39,7 +39,7 @@ static int open_piece(const char *path, const Split *from, int64_t no, ModelFile
     char *name = malloc(stem + NAME_END);
     if (!name) return err_set(e, "%s: out of memory", path);
     memcpy(name, path, stem);
-    strcpy(name + stem, end);
+    memcpy(name + stem, end, strlen(end) + 1);
     int failed = gguf_open_one(name, out, e);
     free(name);
     if (failed || read_split(*out, &found, e)) return -1;

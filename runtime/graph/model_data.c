@@ -2,6 +2,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,8 +91,7 @@ int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t
     Read r = {.g = g, .t = t, .bytes = t->bytes};
     const Stored *s = t->stored;
     bool convert = s && ((int)s->type != t->type || s->add != 0);
-    strcpy(r.what, "tensor ");
-    strcat(r.what, text_printable(t->name).text);
+    snprintf(r.what, sizeof r.what, "tensor %s", text_printable(t->name).text);
     if (at > t->bytes || n > t->bytes - at)
         return err_set(e, "%s: bytes %" PRIu64 " and %zu more of %s, which has %" PRIu64, g->files[t->file].path, at, n,
                        r.what, t->bytes);

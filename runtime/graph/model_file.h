@@ -58,6 +58,9 @@ typedef struct FileTensor {
 
 typedef struct ModelFile ModelFile;
 
+/* A GGUF file (of one that is split into several: any), or a model as Hugging Face's transformers saves it: the folder,
+ * or its config.json, model.safetensors.index.json or a .safetensors file in it (hf_folder.c). The caller owns *out. */
+int model_file_open(const char *path, ModelFile **out, Err *e);
 void model_file_close(ModelFile *g);
 /* `n` bytes of a tensor of this model, from `at` bytes after its start (whole values of one that is not stored as it
  * is). Threads may read at the same time. */

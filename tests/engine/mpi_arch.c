@@ -1,7 +1,8 @@
 /* Every architecture against Hugging Face transformers, at the ranks of the job: tiny models whose weights are F16, so
  * that nothing is rounded but keys and values; heads that ranks share unevenly; 100 positions, of which windows of 24
  * leave most behind. And the same bits however a sequence is cut into steps, whoever is in them beside it, on how many
- * threads and with which instructions. */
+ * threads and with which instructions. Some of them also from the folder that transformers saves, which must give the
+ * bits of the GGUF (graph/test_hf_folder.c compares the others), and one in BF16 from several files. */
 #include <math.h>
 
 #include "arch_files.h"
@@ -105,8 +106,27 @@ static void check_same(SheafSession *s, void *arg) {
     among_others(s, m, ids);
 }
 
+static const SheafSessionOptions so = {
+    .n_ctx = 128, .n_seqs = SEQS, .max_batch = 128, .max_outputs = 128, .logits = true};
+
+/* The folder of the same model: rows in another order in the file, norms without the 1 that a GGUF adds. */
+static void check_folder(Model *m) {
+    static const char *const with_folder[] = {"llama3", "gemma3", "phi3", "olmo3"};
+    bool wanted = false;
+    for (size_t i = 0; i < sizeof with_folder / sizeof *with_folder; i++) wanted |= !strcmp(with_folder[i], m->name);
+    if (!wanted) return;
+    TempFolder folder = {""};
+    if (rank() == 0) {
+        folder = temp_folder();
+        arch_folder(m->name, &folder);
+    }
+    CU_ASSERT_FATAL(!comm_broadcast(job, &folder, sizeof folder, NULL));
+    with_session(&(SheafRuntimeOptions){.threads = 2, .check = true}, folder.path, &so, check_same, m);
+    CU_ASSERT_FATAL(!comm_barrier(job, NULL));
+    if (rank() == 0) temp_remove(&folder);
+}
+
 static void test_against_transformers(void) {
-    const SheafSessionOptions so = {.n_ctx = 128, .n_seqs = SEQS, .max_batch = 128, .max_outputs = 128, .logits = true};
     for (int i = 0; i < N_MODELS; i++) {
         char path[64];
         Model m = {models[i], record_make(1, ARCH_TOKENS, ARCH_VOCAB)};
@@ -119,12 +139,23 @@ static void test_against_transformers(void) {
             const SheafRuntimeOptions ro = {.threads = 1, .isa = kernels_at(k, &runnable)->name, .each_rank_a_host = k};
             if (runnable) with_session(&ro, path, &so, check_same, &m);
         }
+        check_folder(&m);
         record_free(&m.all);
         remove_model(path);
     }
 }
 
+static void test_sharded(void) {
+    char path[4096];
+    Model m = {"sharded", record_make(1, ARCH_TOKENS, ARCH_VOCAB)};
+    CU_ASSERT_FATAL(check_path(path, sizeof path, "SHEAF_FIXTURES", "hf_sharded"));
+    with_session(&(SheafRuntimeOptions){.threads = 2, .check = true}, path, &so, check_model, &m);
+    record_free(&m.all);
+}
+
 int main(void) {
-    static const CU_TestInfo tests[] = {{"against transformers", test_against_transformers}, CU_TEST_INFO_NULL};
+    static const CU_TestInfo tests[] = {{"against transformers", test_against_transformers},
+                                        {"a folder in BF16, in several files", test_sharded},
+                                        CU_TEST_INFO_NULL};
     return run_on_ranks("architectures", tests);
 }

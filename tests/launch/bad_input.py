@@ -3,12 +3,14 @@ on standard output, an exit status that is not zero, within the time limit, and 
 import concurrent.futures
 import os
 import pathlib
+import shutil
 import tempfile
 import unittest
 
 import program
 
 WRONG_USE, FAILED = 2, 1
+SHARDED = pathlib.Path(os.environ["SHEAF_FIXTURES"]) / "hf_sharded"
 
 
 class BadInput(unittest.TestCase):
@@ -27,6 +29,14 @@ class BadInput(unittest.TestCase):
         (path / "long.txt").write_text("x1 " * 400)
         (path / "latin1.txt").write_bytes(b"caf\xe9 au lait")
         os.mkfifo(path / "fifo.gguf")
+        cls.folders = {}
+        for name in ("sound", "falcon", "cut", "shard", "no_tokenizer"):
+            cls.folders[name] = shutil.copytree(SHARDED, path / name)
+        config = (SHARDED / "config.json").read_text()
+        (path / "falcon" / "config.json").write_text(config.replace("LlamaFor", "FalconFor"))
+        os.truncate(path / "cut" / "model-00003-of-00007.safetensors", 9000)
+        (path / "shard" / "model-00002-of-00007.safetensors").unlink()
+        (path / "no_tokenizer" / "tokenizer.json").unlink()
 
     @classmethod
     def tearDownClass(cls):
@@ -104,6 +114,15 @@ class BadInput(unittest.TestCase):
         self.failure(run("fifo.gguf"), "fifo.gguf")
         self.failure(["info", self.path / "missing.gguf"], "missing.gguf")
         self.failure(["plan", self.path / "cut.gguf", "-n", "2"], "cut.gguf")
+        self.check()
+
+    def test_folders(self):
+        run = lambda name: ["run", self.path / name, "-p", "a"]
+        self.failure(run("falcon"), '"FalconForCausalLM" is not supported', ranks=(0, 2, 3))
+        self.failure(run("cut"), "model-00003-of-00007.safetensors")
+        self.failure(run("shard"), "model-00002-of-00007.safetensors: cannot be opened")
+        self.failure(run("no_tokenizer"), "has no tokenizer.json")
+        self.failure(run("sound/model-00009-of-00007.safetensors"), "model-00009-of-00007.safetensors")
         self.check()
 
     def test_prompts(self):

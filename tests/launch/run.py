@@ -172,6 +172,19 @@ class Run(unittest.TestCase):
         self.assertEqual(table.count("architecture"), 1)
         self.assertIn("llama", table)
 
+    def test_folder(self):
+        """A folder as transformers saves it; 3 query heads and one KV head on 1, 2 and 4 ranks."""
+        folder = pathlib.Path(os.environ["SHEAF_FIXTURES"]) / "hf_sharded"
+        j = json.loads(program.run(["info", folder, "--json"]).out)
+        self.assertEqual((j["format"], j["name"], j["architecture"]), ("safetensors", "hf_sharded", "llama"))
+        self.assertEqual((j["heads"], j["kv_heads"], j["vocabulary"], j["tokenizer"]), (3, 1, 288, "tokenizer.json"))
+        texts = []
+        for ranks in (0, 2, 4):
+            r = program.run(["run", folder / "config.json", "-q", "-p", PROMPT, "-n", 16, "--ignore-eos"], ranks)
+            self.assertEqual((r.status, r.err), (0, []))
+            texts.append(r.out)
+        self.assertEqual(texts, [texts[0]] * 3)
+
     def test_plan(self):
         j = json.loads(program.run(["plan", self.model, "-n", 2, "--json"]).out)
         self.assertEqual((j["ranks"], len(j["per_rank"])), (2, 2))

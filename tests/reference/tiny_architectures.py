@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Tiny models of every architecture, as GGUF, with logits by Hugging Face transformers: fixtures/arch.
 
-    tiny_architectures.py FOLDER             NAME.head and NAME.logits for each model
+    tiny_architectures.py FOLDER             NAME.head, NAME.hf and NAME.logits for each model, and tokenizer.json
     tiny_architectures.py FOLDER --whole     NAME.gguf as well, for other programs
     tiny_architectures.py FOLDER --hf        the folder NAME/ as transformers saves it, for converters
 
 The weights come from a seed, so a fixture has only the file's beginning: metadata, tensor descriptions and what is no
-random tensor (rope_freqs, rope_factors_long and _short); tests/engine/arch_files.h makes the rest. What a GGUF calls its tensors and keys, and how Q
+random tensor (rope_freqs, rope_factors_long and _short); tests/arch_files.h makes the rest. What a GGUF calls its
+tensors and keys, and how Q
 and K of llama are permuted, fused tensors laid out and Gemma's norms shifted, is what llama.cpp's convert_hf_to_gguf.py
 writes; the tensors are made as they stand in the GGUF and brought to transformers' form from there.
 
@@ -14,19 +15,30 @@ NAME.logits, little-endian: magic "SHAR", uint32 version 1, uint32 n, uint32 voc
 exact keys and values, then with keys and values rounded to fp16, as a KV cache keeps them): n x 8 x (uint32 id, float32
 logit), the largest in falling order, and float32[vocabulary], all logits after the last token.
 
+NAME.hf is what transformers saves the same model as, without the weights, but with what is needed to make them from
+the GGUF's: uint32 n and n bytes of config.json, uint32 n and n bytes of model.safetensors up to the data, uint64 size and
+FNV-1a hash of the data, uint32 number of tensors, and for each: char name[64] as in the GGUF, uint64 offset in the data
+and size, uint32 heads whose rows stand in halves (0: as in the GGUF), float32 what is taken from each value.
+
+hf_sharded is a whole folder of a smaller model, in BF16 and in several files; its logits are sharded.logits.
+
 Made with torch 2.15.0 (CPU), transformers 5.24.0, gguf 0.19.0 and numpy 2.4.6; not in requirements.txt, for their size.
 """
 
 import argparse
+import json
 import math
 import pathlib
 import re
+import shutil
 import struct
 
 import numpy as np
 import torch
 import transformers as hf
-from gguf import GGUFWriter, RopeScalingType
+from gguf import GGUFReader, GGUFWriter, RopeScalingType
+
+import gguf_to_hf
 
 TOKENS = 100
 TOP = 8
@@ -379,6 +391,34 @@ def write_logits(path, ids, both):
             f.write(x[-1].astype("<f4").tobytes())
 
 
+# ---- the folder of transformers ------------------------------------------------------------------------------------------
+def fnv(data):
+    h = 0xCBF29CE484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001B3 % 2**64
+    return h
+
+
+def write_folder(folder, arch, kind, c, model, path):
+    """The model saved with F16 matrices and F32 vectors, as in the GGUF; and the fixture."""
+    for p in model.parameters():
+        p.data = p.data.half() if p.dim() > 1 else p.data
+    model.save_pretrained(folder)
+    config, weights = (folder / "config.json").read_bytes(), (folder / "model.safetensors").read_bytes()
+    data = 8 + struct.unpack("<Q", weights[:8])[0]
+    header = {k: v for k, v in json.loads(weights[8:data]).items() if k != "__metadata__"}
+    with open(path, "wb") as f:
+        f.write(struct.pack("<I", len(config)) + config + struct.pack("<I", data) + weights[:data])
+        f.write(struct.pack("<QQI", len(weights) - data, fnv(weights[data:]), len(header)))
+        for key, t in header.items():
+            name = gguf_name(kind, key)
+            pairs = re.search("attn_([qk])[.]", name) if arch == "llama" else None
+            heads = 0 if not pairs else c.num_attention_heads if pairs[1] == "q" else c.num_key_value_heads
+            begin, end = t["data_offsets"]
+            less = 1.0 if arch.startswith("gemma") and "norm" in name else 0.0
+            f.write(struct.pack("<64sQQIf", name.encode(), begin, end - begin, heads, less))
+
+
 def build(name):
     """The model with its weights, and the tensors of its GGUF."""
     arch, kind, settings = MODELS[name]
@@ -398,6 +438,26 @@ def build(name):
     return arch, kind, c, model, tensors
 
 
+def write_sharded(folder, ids):
+    """A model in BF16, in several files with an index."""
+    c = hf.LlamaConfig(
+        **(SIZES | heads(48, 3, 1, 16) | rope(10000.0)),
+        num_hidden_layers=2,
+        tie_word_embeddings=True,
+        attn_implementation="eager",
+    )
+    model = hf.LlamaForCausalLM(c).eval()
+    for key, p in model.state_dict().items():
+        stored = gguf_name("Llama", key)
+        if stored != "output.weight":
+            p.copy_(torch.from_numpy(weight(stored, tuple(p.shape)).astype(np.float32)).bfloat16())
+    model.bfloat16().save_pretrained(folder / "hf_sharded", max_shard_size="30KB")
+    model = hf.LlamaForCausalLM.from_pretrained(folder / "hf_sharded", dtype=torch.float32, attn_implementation="eager")
+    model.eval()  # not the one above: its table of rotations is rounded now
+    write_logits(folder / "sharded.logits", ids, [logits(model, ids, fp16_cache) for fp16_cache in (False, True)])
+    shutil.copy(folder / "tokenizer.json", folder / "hf_sharded")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
@@ -415,10 +475,16 @@ def main():
         write_logits(args.folder / f"{name}.logits", ids, both)
         spread = both[0].max() - both[0].min()
         print(f"{name}: {path.stat().st_size} bytes, spread {spread:.1f}, fp16 cache {np.abs(both[0] - both[1]).max():.4f}")
+        write_folder(args.folder / name, arch, kind, c, model, args.folder / f"{name}.hf")
+        vocabulary = json.dumps(gguf_to_hf.tokenizer(gguf_to_hf.fields(GGUFReader(path))), ensure_ascii=False)
+        (args.folder / "tokenizer.json").write_text(vocabulary + "\n")
         if args.hf:
-            model.save_pretrained(args.folder / name)
+            shutil.copy(args.folder / "tokenizer.json", args.folder / name)
+        else:
+            shutil.rmtree(args.folder / name)
         if not args.whole:
             path.unlink()
+    write_sharded(args.folder, ids)
 
 
 if __name__ == "__main__":

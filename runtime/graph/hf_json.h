@@ -1,4 +1,5 @@
-/* Typed access to the parts of a tokenizer.json. `what` names a part in errors: "pre_tokenizer Split". All local. */
+/* Typed access to the parts of Hugging Face's JSON files. `what` names a part in errors: "pre_tokenizer Split". All
+ * local. */
 #pragma once
 
 #include <cjson/cJSON.h>

@@ -1,9 +1,9 @@
-#include "engine/hf_json.h"
+#include "graph/hf_json.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "engine/utf8.h"
+#include "base/strbuf.h"
 
 /* "\u0000" with the backslash not itself escaped, or the character itself. */
 static bool has_nul(const char *text, size_t n) {
@@ -18,7 +18,9 @@ static bool has_nul(const char *text, size_t n) {
 
 int hf_json_parse(const char *text, size_t n, cJSON **out, Err *e) {
     *out = NULL;
-    size_t valid = utf8_check(text, n);
+    size_t valid = 0;
+    for (size_t step; valid < n && (step = utf8_length((const uint8_t *)text + valid, n - valid)); valid += step) {
+    }
     if (valid < n) return err_set(e, "no UTF-8: byte 0x%02x at offset %zu", (unsigned)(uint8_t)text[valid], valid);
     if (has_nul(text, n)) return err_set(e, "a text with the character U+0000 in it is not supported");
     const char *end = text;
