@@ -234,22 +234,32 @@ static void test_full(void) {
     graph_free(&g);
 }
 
-/* Of texts that share 200 positions the worst case for blocks: 2 of one position, 1 of the rest. */
-static void test_limit(void) {
-    KvCache kv;
-    Err e = {""};
-    CU_ASSERT_FATAL(!kv_create(&kv, SEQS, CTX, &e));
-    kv_limit(&kv, 200);
-    CU_ASSERT_EQUAL(kv.n_blocks, 3 + SEQS);
-    CU_ASSERT_EQUAL(kv.n_free, kv.n_blocks);
-    append(&kv, 0, 1);
-    append(&kv, 1, 1);
-    append(&kv, 2, 198);
-    CU_ASSERT_EQUAL(kv.n_free, 0);
-    for (int s = 0; s < SEQS; s++) kv_truncate(&kv, s, 0);
-    kv_limit(&kv, 100000); /* never more than there were */
-    CU_ASSERT_EQUAL(kv.n_blocks, 3 + SEQS);
-    kv_free(&kv);
+/* An encoder's cache lasts a step. Of texts that share 200 positions the worst case for blocks: 2 of one position, 1 of
+ * the rest. */
+static void test_whole(void) {
+    static const struct {
+        int64_t batch, blocks;
+    } sizes[] = {{200, 3 + SEQS}, {100000, BLOCKS}}; /* never more than all positions take */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        Graph g;
+        KvCache kv;
+        ExecOptions o = {0};
+        Err e = {""};
+        graph_init(&g);
+        add_state(&g, WINDOW_WHOLE);
+        CU_ASSERT_FATAL(!kv_pools(&g, SEQS, CTX, sizes[i].batch, &o, &e) && !kv_create(&kv, &o, SEQS, CTX, &e));
+        CU_ASSERT(kv.n_pools == 1 && kv.pool[0].n_blocks == sizes[i].blocks && kv.pool[0].n_free == sizes[i].blocks);
+        append(&kv, 0, 1);
+        append(&kv, 1, 1);
+        append(&kv, 2, 198);
+        CU_ASSERT_EQUAL(kv.pool[0].n_free, sizes[i].blocks - 6);
+        kv_make_room(&kv, &(SheafToken){.seq = 0, .pos = 64}, 1);
+        CU_ASSERT_EQUAL(kv.pool[0].n_free, sizes[i].blocks - 6); /* all of it is seen */
+        for (int s = 0; s < SEQS; s++) kv_truncate(&kv, s, 0);
+        check_blocks(&kv);
+        kv_free(&kv);
+        graph_free(&g);
+    }
 }
 
 int main(void) {
@@ -260,7 +270,7 @@ int main(void) {
                                         {"where a sequence can be cut", test_earliest},
                                         {"check", test_check},
                                         {"full", test_full},
-                                        {"limit", test_limit},
+                                        {"of an encoder", test_whole},
                                         CU_TEST_INFO_NULL};
     return check_run("kv", tests);
 }
