@@ -70,6 +70,7 @@ int generator_prompt(Generator *g, const int32_t *ids, size_t n, SheafErr *e) {
     Progress bar = progress_start("prompt", g->job->o->quiet);
     int64_t total = (int64_t)n, common = 0;
     while (common < g->pos && common < total - 1 && ids[common] == g->held[common]) common++;
+    if (common < g->pos && common < sheaf_seq_earliest(g->session, 0)) common = 0; /* a window has moved on */
     int status = common < g->pos ? sheaf_seq_truncate(g->session, 0, common, e) : 0;
     g->pos = common;
     while (!status && g->pos < total && !job_interrupted()) {

@@ -17,6 +17,7 @@ typedef struct TinyModel {
     bool tied_head; /* no output.weight: the embedding serves */
     uint64_t seed;
     const char *chat_template; /* NULL: none */
+    int window;                /* of attention; 0: none */
 } TinyModel;
 
 enum { TINY_VOCAB_MIN = 3 + 256, TINY_ENDOFTEXT = 0, TINY_IM_START = 1, TINY_IM_END = 2, TINY_FIRST_BYTE = 3 };
@@ -162,6 +163,7 @@ static inline void tiny_model_build(GgufWriter *w, const TinyModel *m) {
     gw_u32(w, "llama.rope.dimension_count", (uint32_t)(m->width / m->heads));
     gw_f32(w, "llama.rope.freq_base", 10000.0f);
     gw_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (m->window) gw_u32(w, "llama.attention.sliding_window", (uint32_t)m->window);
     gw_u32(w, "llama.vocab_size", (uint32_t)m->vocab);
     tiny_vocabulary(w, m->vocab);
     if (m->chat_template) gw_string(w, "tokenizer.chat_template", m->chat_template);

@@ -157,7 +157,8 @@ int sheaf_chat_text(const SheafChat *c, const SheafMessage *messages, size_t n, 
 /* The same as ids. The names of special tokens within a message are plain text, whoever said them. BOS comes first
  * where the form or the model's flags say so. To go on with a conversation run what differs: the ids of the longer one
  * begin with those that are in the KV cache, up to where a template or the tokenizer writes the last answer in another
- * way than the model did (sheaf_seq_truncate to the common part, sheaf_step for the rest). *ids as for sheaf_tokenize.
+ * way than the model did (sheaf_seq_truncate to the common part, or to 0 when that is before sheaf_seq_earliest;
+ * sheaf_step for the rest). *ids as for sheaf_tokenize.
  */
 int sheaf_chat_tokens(const SheafChat *c, const SheafMessage *messages, size_t n, int32_t **ids, size_t *n_ids,
                       SheafErr *err);

@@ -170,24 +170,33 @@ class Chat(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertEqual(left, [])
 
-    def test_full_context(self):
-        """The oldest exchanges are forgotten and the rest goes on as if they had not been; what can not fit is refused."""
-        t = self.talk("-n", 8, "--ctx", 100)
-        self.assertIn("positions: shorten it", t.ask("z " * 120))
+    def forgets(self, model, ctx, *options):
+        """Asks until the context is full several times; each answer is that to what is left."""
+        t = self.talk("-n", 8, "--ctx", ctx, *options, model=model)
+        self.assertIn("positions: shorten it", t.ask("z " * ctx))
         said, forgotten = [], 0
         for i in range(8):
-            said.append(f"question {i} of some words")
+            said.append(f"question {i} of" + " words" * (ctx // 25))
             answer = t.ask(said[-1])
-            if "(the context of 100 positions is full: the oldest" in answer:
+            if f"(the context of {ctx} positions is full: the oldest" in answer:
                 note, answer = answer.split("forgotten)\n", 1)
                 dropped = int(note.split("oldest ")[1].split()[0])
                 forgotten += dropped
                 said = said[2 * dropped :]
-            r = program.run(["run", self.model, "--json", "-n", 8, "-p", written(said)])
+            r = program.run(["run", model, "--json", "-n", 8, "-p", written(said)])
             said.append(json.loads(r.out)["text"].strip())
             self.assertEqual(answer.split("(cut after")[0].strip(), said[-1])
         self.assertGreater(forgotten, 2)
         self.ends(t, CTRL_D, 0)
+
+    def test_full_context(self):
+        """The oldest exchanges are forgotten and the rest goes on as if they had not been; what can not fit is refused."""
+        self.forgets(self.model, 100)
+
+    def test_full_context_with_windows(self):
+        """The same where the cache has dropped what no layer sees any more."""
+        model = program.tiny_model(self.path / "window.gguf", seed=5, context=1024, template=TEMPLATE, window=20)
+        self.forgets(model, 500, "--batch", 8)
 
     def test_answer_that_fills_the_context(self):
         t = self.talk("--ctx", 60, "--ignore-eos")

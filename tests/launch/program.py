@@ -99,9 +99,9 @@ def run(arguments, ranks=0, environment=None, text=None, to=None):
     return Call(arguments, ranks, environment, stdin, to).finish(text)
 
 
-def tiny_model(path, seed=1, qtype="q8_0", context=256, template=None):
-    """A small model with random weights, and with a chat template of this text; returns the path."""
-    more = [] if template is None else [template]
+def tiny_model(path, seed=1, qtype="q8_0", context=256, template=None, window=0):
+    """A small model with random weights, with a chat template of this text, and a sliding window; returns the path."""
+    more = [] if template is None else [template, str(window)]
     subprocess.run([os.environ["SHEAF_MAKE_TINY"], str(path), str(seed), qtype, str(context), *more], check=True)
     return path
 
