@@ -20,6 +20,11 @@ static int make_tokenizer(SheafModel *m, Err *e) {
     if (!json.data) return tokenizer_from_gguf(m->file, &m->tokenizer, e); /* says which keys are missing */
     snprintf(name, sizeof name, "%s/tokenizer.json", model_file_path(m->file));
     if (tokenizer_from_json_memory(json.data, json.size, name, &m->tokenizer, e)) return -1;
+    int64_t bos = -1, eos = -1;
+    if (meta_get_i64(m->file, "tokenizer.ggml.bos_token_id", false, 0, INT32_MAX, &bos, e) ||
+        meta_get_i64(m->file, "tokenizer.ggml.eos_token_id", false, 0, INT32_MAX, &eos, e))
+        return -1;
+    tokenizer_set_named(m->tokenizer, bos, eos);
     for (uint64_t i = 0; ends && i < ends->v.a.n; i++)
         tokenizer_set_end(m->tokenizer, (int32_t)meta_array_i64(ends, i));
     return 0;

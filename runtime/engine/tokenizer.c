@@ -99,6 +99,11 @@ int64_t tokenizer_size(const Tokenizer *t) { return t->vocab.n; }
 int32_t tokenizer_bos(const Tokenizer *t) { return t->n_before ? t->before[0] : -1; }
 int32_t tokenizer_named_bos(const Tokenizer *t) { return t->bos; }
 int32_t tokenizer_named_eos(const Tokenizer *t) { return t->eos; }
+void tokenizer_set_named(Tokenizer *t, int64_t bos, int64_t eos) {
+    int64_t size = tokenizer_size(t);
+    t->bos = bos >= 0 && bos < size ? (int32_t)bos : -1;
+    t->eos = eos >= 0 && eos < size ? (int32_t)eos : -1;
+}
 bool tokenizer_ends(const Tokenizer *t, int32_t id) { return id >= 0 && id < t->vocab.n && t->vocab.ends[id]; }
 void tokenizer_set_end(Tokenizer *t, int32_t id) {
     if (id >= 0 && id < t->vocab.n) t->vocab.ends[id] = true;

@@ -22,6 +22,8 @@ int32_t tokenizer_bos(const Tokenizer *t);  /* -1: none, or the model's flags sa
 /* What the file calls BOS and EOS, whether or not they are put around texts; -1: nothing. */
 int32_t tokenizer_named_bos(const Tokenizer *t);
 int32_t tokenizer_named_eos(const Tokenizer *t);
+/* For a tokenizer.json, which does not name them: the model's configuration does. Out of range: none. */
+void tokenizer_set_named(Tokenizer *t, int64_t bos, int64_t eos);
 bool tokenizer_ends(const Tokenizer *t, int32_t id); /* end of text, of turn */
 void tokenizer_set_end(Tokenizer *t, int32_t id); /* one that the model's configuration names; out of range: nothing */
 

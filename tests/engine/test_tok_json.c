@@ -72,6 +72,9 @@ static void test_special(void) {
     tokenizer_set_end(l.t, -1);
     tokenizer_set_end(l.t, INT32_MAX);
     CU_ASSERT(tokenizer_ends(l.t, 5) && !tokenizer_ends(l.t, 4));
+    CU_ASSERT(tokenizer_named_bos(l.t) == -1 && tokenizer_named_eos(l.t) == -1); /* the file does not say */
+    tokenizer_set_named(l.t, 3, tokenizer_size(l.t));
+    CU_ASSERT(tokenizer_named_bos(l.t) == 3 && tokenizer_named_eos(l.t) == -1);
     unload(&l);
 }
 
