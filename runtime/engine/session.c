@@ -437,8 +437,8 @@ int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err)
                        (long long)pos);
     if (pos > 0 && pos < kv_earliest(&s->kv, seq))
         return err_set(e,
-                       "sequence %d cannot be cut at %lld: its layers with a window still have what positions from "
-                       "%lld on see, or cut it at 0",
+                       "sequence %d cannot be cut at %lld: layers with a sliding window have dropped what it would see "
+                       "(possible: 0, and from %lld on)",
                        seq, (long long)pos, (long long)kv_earliest(&s->kv, seq));
     Descriptor d = {.command = COMMAND_TRUNCATE, .seq = seq, .pos = pos};
     if (comm_broadcast(s->rt->comm, &d, sizeof d, e)) return -1;

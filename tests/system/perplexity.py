@@ -3,8 +3,6 @@ counts may differ by the order of sums alone; other threads, batches and instruc
 
 llama.cpp's figures are llama-perplexity's (the llama.cpp inside llama-cpp-python 0.3.36, -c 512, cache of 16-bit floats).
 EXACT is with the F32 file, so without rounding of activations; with Q4_1 it rounds activations to 8 bits."""
-import unittest
-
 import real
 
 EXACT = {1: 12.5619, 2: 21.2807, 16: 28.4850, 64: 23.0130}
@@ -16,23 +14,7 @@ def evaluate(windows, *options, qtype="Q4_1", ranks=0):
     return real.call_json(*words, ranks=ranks)
 
 
-class Case(unittest.TestCase):
-    def assert_near(self, mine, expected, percent):
-        difference = 100 * (mine / expected - 1)
-        print(f"perplexity {mine:.4f}, {difference:+.4f} % of {expected:.4f} (allowed: {percent} %)", flush=True)
-        self.assertLessEqual(abs(difference), percent)
-
-    def assert_same_on_ranks(self, results, percent):
-        """`results` by rank count: the whole within `percent` of each other."""
-        values = [j["perplexity"] for j in results.values()]
-        spread = 100 * (max(values) / min(values) - 1)
-        print(f"ranks {list(results)}: perplexity {min(values):.5f}, spread {spread:.5f} %", flush=True)
-        self.assertLessEqual(spread, percent)
-        for ranks, j in results.items():
-            self.assertEqual((j["ranks"], j["windows"], j["ctx"]), (ranks, len(j["per_window"]), 512))
-
-
-class Few(Case):
+class Few(real.PerplexityCase):
     """For every run of the tests."""
 
     def test_two_windows_on_ranks(self):
@@ -48,7 +30,7 @@ class Few(Case):
             self.assertEqual(evaluate(2, *options)["per_window"], first, options)
 
 
-class Ranks(Case):
+class Ranks(real.PerplexityCase):
     def test_q4_1(self):
         results = {ranks: evaluate(16, ranks=ranks) for ranks in (1, 2, 3, 4, 8)}
         self.assert_same_on_ranks(results, 0.02)
@@ -68,7 +50,7 @@ class Ranks(Case):
         self.assert_same_on_ranks(results, 0.02)
 
 
-class Whole(Case):
+class Whole(real.PerplexityCase):
     """64 windows, one rank."""
 
     def test_q4_1_is_as_good_as_exact(self):
@@ -89,7 +71,7 @@ class Whole(Case):
         self.assert_near(evaluate(16, qtype="Q8_0")["perplexity"], EXACT[16], 0.5)
 
 
-class Bits(Case):
+class Bits(real.PerplexityCase):
     """Not a bit may change."""
 
     def test_threads_and_batches(self):

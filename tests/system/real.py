@@ -42,9 +42,25 @@ def call_json(*words, ranks=0, **how):
     return json.loads(r.out)
 
 
-def main(needs_data=False):
+class PerplexityCase(unittest.TestCase):
+    def assert_near(self, mine, expected, percent):
+        difference = 100 * (mine / expected - 1)
+        print(f"perplexity {mine:.4f}, {difference:+.4f} % of {expected:.4f} (allowed: {percent} %)", flush=True)
+        self.assertLessEqual(abs(difference), percent)
+
+    def assert_same_on_ranks(self, results, percent):
+        """`results` by rank count: the whole within `percent` of each other."""
+        values = [j["perplexity"] for j in results.values()]
+        spread = 100 * (max(values) / min(values) - 1)
+        print(f"ranks {list(results)}: perplexity {min(values):.5f}, spread {spread:.5f} %", flush=True)
+        self.assertLessEqual(spread, percent)
+        for ranks, j in results.items():
+            self.assertEqual((j["ranks"], j["windows"], j["ctx"]), (ranks, len(j["per_window"]), 512))
+
+
+def main(needs_data=False, models=None):
     """Runs the test cases named on the command line (all without), or says what is missing."""
-    missing = [str(path) for path in map(model, TYPES) if not path.exists()]
+    missing = [str(path) for path in models or map(model, TYPES) if not path.exists()]
     if needs_data and not wikitext().is_file():
         missing.append("SHEAF_DATA with wikitext-2-test.raw")
     if missing:
