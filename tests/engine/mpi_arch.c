@@ -87,7 +87,9 @@ static void check_model(SheafSession *s, void *arg) {
         printf("\n%s: differences of %.1e and %.1e of the range", name, rounded, exact);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         forget(s, 0, 0);
-        feed_range(s, 0, ids, 0, ARCH_TOKENS, pieces[i], &again);
+        int slow = pieces[i] == 1 ? ARCH_TOKENS - 40 : 0; /* single tokens at the end only */
+        feed_range(s, 0, ids, 0, slow, slow, &again);
+        feed_range(s, 0, ids, slow, ARCH_TOKENS, pieces[i], &again);
         char what[96];
         snprintf(what, sizeof what, "%s, pieces of %d", name, pieces[i]);
         same_bits(&m->all, 0, &again, 0, 0, ARCH_TOKENS, what);
