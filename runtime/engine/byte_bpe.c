@@ -92,8 +92,13 @@ static void byte_bpe_free(TokenModel *model) {
 static const TokenModelKind byte_bpe = {.encode = byte_bpe_encode, .bytes = byte_bpe_bytes, .free = byte_bpe_free};
 
 int byte_bpe_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
-    Text pre;
-    if (meta_get_string(g, "tokenizer.ggml.pre", true, &pre, e)) return -1;
+    Text pre = {0};
+    if (meta_get_string(g, "tokenizer.ggml.pre", false, &pre, e)) return -1;
+    if (!pre.size)
+        return err_set(e,
+                       "%s: tokenizer.ggml.pre is missing, so that it is not known how to cut texts; convert the model "
+                       "again, or write the name of its pre-tokenizer into the file (docs/tokenizers.md has them)",
+                       v->file);
     if (pretokenizer_is_raw(pre)) return text_bpe_create(g, v, out, d, e);
     ByteBpe *m = calloc(1, sizeof *m);
     if (!m) return err_set(e, "%s: out of memory for its tokenizer", v->file);

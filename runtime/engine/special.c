@@ -1,6 +1,7 @@
 #include "engine/special.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/size.h"
 
@@ -34,6 +35,7 @@ int special_add(Special *s, Text text, int32_t id, bool always, Err *e) {
     if (node) {
         s->nodes[node].id = id;
         s->nodes[node].always = always;
+        if (text.size > s->longest) s->longest = text.size;
     }
     return 0;
 }
@@ -41,21 +43,6 @@ int special_add(Special *s, Text text, int32_t id, bool always, Err *e) {
 void special_free(Special *s) {
     free(s->nodes);
     *s = (Special){0};
-}
-
-size_t special_longest(const Special *s, const char *text, size_t n, int32_t *id) {
-    const uint8_t *p = (const uint8_t *)text;
-    size_t found = 0;
-    uint32_t node = n ? s->first[p[0]] : 0;
-    for (size_t i = 0; node;) {
-        if (s->nodes[node].id >= 0) {
-            found = i + 1;
-            *id = s->nodes[node].id;
-        }
-        if (++i == n) break;
-        for (node = s->nodes[node].child; node && s->nodes[node].byte != p[i];) node = s->nodes[node].sibling;
-    }
-    return found;
 }
 
 bool special_wanted(const SpecialPlaces *p, size_t begin, size_t end) {
@@ -68,82 +55,132 @@ bool special_wanted(const SpecialPlaces *p, size_t begin, size_t end) {
     return p->any && (low == p->n_plain || p->plain[low].begin >= end);
 }
 
-typedef struct Hits {
-    SpecialHit *at;
-    size_t n, cap;
-} Hits;
-
-static int add_hit(Hits *h, SpecialHit hit, Err *e) {
-    if (h->n == h->cap) {
-        size_t cap = h->cap ? 2 * h->cap : 64, bytes;
-        SpecialHit *grown = size_mul(cap, sizeof *grown, &bytes) ? realloc(h->at, bytes) : NULL;
-        if (!grown) return err_set(e, "out of memory for the special tokens of a text");
-        h->at = grown;
-        h->cap = cap;
+/* The longest token, of those that count there, that text[pos, end) begins with. */
+static size_t longest(const Special *s, const char *text, size_t pos, size_t end, const SpecialPlaces *places,
+                      int32_t *id) {
+    const uint8_t *p = (const uint8_t *)text;
+    size_t found = 0;
+    uint32_t node = pos < end ? s->first[p[pos]] : 0;
+    for (size_t i = pos; node;) {
+        const SpecialNode *at = &s->nodes[node];
+        if (at->id >= 0 && (at->always || special_wanted(places, pos, i + 1))) {
+            found = i + 1 - pos;
+            *id = at->id;
+        }
+        if (++i == end) break;
+        for (node = at->child; node && s->nodes[node].byte != p[i];) node = s->nodes[node].sibling;
     }
-    h->at[h->n++] = hit;
+    return found;
+}
+
+size_t special_longest(const Special *s, const char *text, size_t n, int32_t *id) {
+    return longest(s, text, 0, n, &(SpecialPlaces){.any = true}, id);
+}
+
+/* ---- all of a text ----------------------------------------------------------------------------------------------- */
+
+/* A place where a token stands, for now the longest one. A token may begin with shorter ones, and those with shorter
+ * ones (runs of spaces do), so that all of them would be many times the text: they are looked for when needed. */
+typedef struct Place {
+    uint32_t pos, size; /* size 0: none is left */
+    int32_t id;
+    uint32_t next; /* the next place whose token is as long, or NO_PLACE */
+} Place;
+
+#define NO_PLACE UINT32_MAX
+
+typedef struct Order { /* among places whose tokens are as long */
+    uint32_t id, pos, place;
+} Order;
+
+typedef struct Search {
+    const Special *s;
+    const char *text;
+    size_t bytes;
+    const SpecialPlaces *wanted;
+    Place *places; /* [n], by position; owned */
+    uint32_t n;
+    uint32_t *of_size; /* by size: the first place of a list; owned */
+    Order *same;       /* [n] scratch: the places of one size; owned */
+    uint8_t *taken;    /* a bit for each byte that a token covers; owned */
+} Search;
+
+static void put(Search *r, uint32_t place) {
+    uint32_t *first = &r->of_size[r->places[place].size];
+    r->places[place].next = *first;
+    *first = place;
+}
+
+static int find_places(Search *r, Err *e) {
+    size_t cap = 0, bytes;
+    int32_t id;
+    for (size_t pos = 0; pos < r->bytes; pos++) {
+        size_t size = longest(r->s, r->text, pos, r->bytes, r->wanted, &id);
+        if (!size) continue;
+        if (r->n == cap) {
+            cap = cap ? 2 * cap : 64;
+            Place *grown = size_mul(cap, sizeof *grown, &bytes) ? realloc(r->places, bytes) : NULL;
+            if (!grown) return err_set(e, "out of memory for the special tokens of a text");
+            r->places = grown;
+        }
+        r->places[r->n++] = (Place){.pos = (uint32_t)pos, .size = (uint32_t)size, .id = id};
+    }
     return 0;
 }
 
-/* Every token at every place, overlapping or not. */
-static int find_all(const Special *s, const char *text, size_t bytes, const SpecialPlaces *places, Hits *hits, Err *e) {
-    const uint8_t *p = (const uint8_t *)text;
-    for (size_t pos = 0; pos < bytes; pos++) {
-        uint32_t node = s->first[p[pos]];
-        for (size_t i = pos; node;) {
-            const SpecialNode *at = &s->nodes[node];
-            if (at->id >= 0 && (at->always || special_wanted(places, pos, i + 1)) &&
-                add_hit(hits, (SpecialHit){.pos = pos, .size = i + 1 - pos, .id = at->id}, e))
-                return -1;
-            if (++i == bytes) break;
-            for (node = at->child; node && s->nodes[node].byte != p[i];) node = s->nodes[node].sibling;
-        }
+static bool is_taken(const Search *r, size_t at) { return r->taken[at / 8] >> at % 8 & 1; }
+
+/* The token of a place stays when nothing covers a part of it; else a shorter one may come later. */
+static void settle(Search *r, uint32_t place) {
+    Place *p = &r->places[place];
+    uint32_t room = 0;
+    while (room < p->size && !is_taken(r, p->pos + room)) room++;
+    if (room == p->size) {
+        for (size_t at = p->pos; at < p->pos + room; at++) r->taken[at / 8] = (uint8_t)(r->taken[at / 8] | 1 << at % 8);
+        return;
     }
-    return 0;
+    p->size = (uint32_t)longest(r->s, r->text, p->pos, p->pos + room, r->wanted, &p->id);
+    if (p->size) put(r, place); /* into a list whose turn comes later */
 }
 
 static int by_precedence(const void *a, const void *b) {
-    const SpecialHit *x = a, *y = b;
-    if (x->size != y->size) return x->size > y->size ? -1 : 1;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    return x->pos < y->pos ? -1 : x->pos > y->pos;
+    const Order *x = a, *y = b;
+    return x->id != y->id ? (x->id > y->id) - (x->id < y->id) : (x->pos > y->pos) - (x->pos < y->pos);
 }
 
-static int by_position(const void *a, const void *b) {
-    const SpecialHit *x = a, *y = b;
-    return x->pos < y->pos ? -1 : x->pos > y->pos;
-}
-
-/* Keeps those that no hit of higher precedence overlaps. A hit kept earlier is at least as long, so it overlaps this
- * one only if it covers its first or its last byte: two bits to look at. */
-static int keep_best(Hits *h, size_t bytes, Err *e) {
-    uint8_t *taken = calloc(bytes / 8 + 1, 1);
-    if (!taken) return err_set(e, "out of memory for the special tokens of a text");
-    qsort(h->at, h->n, sizeof *h->at, by_precedence);
-    size_t kept = 0;
-    for (size_t i = 0; i < h->n; i++) {
-        SpecialHit hit = h->at[i];
-        size_t last = hit.pos + hit.size - 1;
-        if ((taken[hit.pos / 8] >> hit.pos % 8 | taken[last / 8] >> last % 8) & 1) continue;
-        for (size_t b = hit.pos; b <= last; b++) taken[b / 8] = (uint8_t)(taken[b / 8] | 1 << b % 8);
-        h->at[kept++] = hit;
+/* From the longest tokens to the shortest. */
+static int settle_all(Search *r, Err *e) {
+    size_t sizes = (r->s->longest < r->bytes ? r->s->longest : r->bytes) + 1;
+    r->of_size = malloc(sizes * sizeof *r->of_size);
+    r->same = malloc(r->n * sizeof *r->same);
+    r->taken = calloc(r->bytes / 8 + 1, 1);
+    if (!r->of_size || !r->same || !r->taken) return err_set(e, "out of memory for the special tokens of a text");
+    memset(r->of_size, 0xFF, sizes * sizeof *r->of_size);
+    for (uint32_t i = 0; i < r->n; i++) put(r, i);
+    for (size_t size = sizes - 1; size > 0; size--) {
+        size_t n = 0;
+        for (uint32_t i = r->of_size[size]; i != NO_PLACE; i = r->places[i].next)
+            r->same[n++] = (Order){(uint32_t)r->places[i].id, r->places[i].pos, i};
+        qsort(r->same, n, sizeof *r->same, by_precedence);
+        for (size_t i = 0; i < n; i++) settle(r, r->same[i].place);
     }
-    h->n = kept;
-    free(taken);
-    qsort(h->at, h->n, sizeof *h->at, by_position);
     return 0;
 }
 
 int special_find(const Special *s, const char *text, size_t bytes, const SpecialPlaces *places, SpecialHit **hits,
                  size_t *n, Err *e) {
-    Hits h = {0};
+    Search r = {.s = s, .text = text, .bytes = bytes, .wanted = places};
+    int failed = find_places(&r, e) || (r.n && settle_all(&r, e));
     *hits = NULL;
     *n = 0;
-    if (find_all(s, text, bytes, places, &h, e) || (h.n && keep_best(&h, bytes, e))) {
-        free(h.at);
-        return -1;
-    }
-    *hits = h.at;
-    *n = h.n;
-    return 0;
+    for (uint32_t i = 0; i < r.n && !failed; i++) *n += r.places[i].size > 0;
+    if (*n && !(*hits = malloc(*n * sizeof **hits)))
+        failed = err_set(e, "out of memory for the special tokens of a text");
+    for (uint32_t i = 0, kept = 0; i < r.n && *hits; i++)
+        if (r.places[i].size) (*hits)[kept++] = (SpecialHit){r.places[i].pos, r.places[i].size, r.places[i].id};
+    free(r.places);
+    free(r.of_size);
+    free(r.same);
+    free(r.taken);
+    return failed ? -1 : 0;
 }

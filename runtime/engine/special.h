@@ -15,6 +15,7 @@ typedef struct Special {
     SpecialNode *nodes; /* owned; 0 is unused */
     uint32_t n, cap;
     uint32_t first[256]; /* the nodes of first bytes */
+    size_t longest;      /* bytes of the longest token */
 } Special;
 
 typedef struct SpecialHit {
@@ -40,7 +41,7 @@ typedef struct SpecialPlaces {
 bool special_wanted(const SpecialPlaces *p, size_t begin, size_t end);
 
 /* Where special tokens stand in the text, in order, none overlapping: a longer token wins over a shorter one wherever
- * they are, a lower id over a higher one of the same length, then the leftmost. *hits (malloc'ed; NULL when there are
- * none) is the caller's. Local. */
+ * they are, a lower id over a higher one of the same length, then the leftmost. At most 2^31-1 bytes. *hits (malloc'ed;
+ * NULL when there are none) is the caller's. Local. */
 int special_find(const Special *s, const char *text, size_t bytes, const SpecialPlaces *places, SpecialHit **hits,
                  size_t *n, Err *e);

@@ -97,10 +97,13 @@ int spm_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaul
 }
 
 int text_bpe_create(const ModelFile *g, const Vocab *v, TokenModel **out, TokenDefaults *d, Err *e) {
+    Text pre = {0};
     Spm *m = create(v, out, e);
-    if (!m) return -1;
-    d->add_bos = true;
-    if (pretokenizer_create((Text){"gemma4", 6}, &m->pre, e)) return err_context(e, "%s", v->file);
+    if (!m || meta_get_string(g, "tokenizer.ggml.pre", false, &pre, e)) return -1;
+    /* "gpt2" comes here with a name that says so; with "gemma4" the name, often "default", means nothing. */
+    if (!pretokenizer_is_raw(pre)) pre = (Text){"gemma4", 6};
+    if (pretokenizer_create(pre, &m->pre, e)) return err_context(e, "%s", v->file);
+    d->add_bos = pretokenizer_traits(m->pre).add_bos;
     char_bpe_find_cuts(&m->bpe);
     return merges_from_gguf(&m->bpe.bpe, v, g, e);
 }
