@@ -4,7 +4,8 @@
 #include "gguf_writer.h"
 
 typedef struct SmallVocab {
-    const char *model; /* tokenizer.ggml.model */
+    const char *model;                     /* tokenizer.ggml.model */
+    const char *architecture, *pre, *name; /* general.architecture, tokenizer.ggml.pre, general.name; NULL: no key */
     struct {
         const char *text; /* NULL ends the list */
         int type;         /* as tokenizer.ggml.token_type numbers them; 0: normal (1) */
@@ -108,7 +109,10 @@ static inline void small_vocabulary(GgufWriter *w, const SmallVocab *v) {
         scores[n] = v->tokens[n].score;
     }
     while (v->merges[merges]) merges++;
+    if (v->architecture) gw_string(w, "general.architecture", v->architecture);
+    if (v->name) gw_string(w, "general.name", v->name);
     gw_string(w, "tokenizer.ggml.model", v->model);
+    if (v->pre) gw_string(w, "tokenizer.ggml.pre", v->pre);
     gw_strings(w, "tokenizer.ggml.tokens", n, texts);
     gw_array(w, "tokenizer.ggml.token_type", GW_I32, n, types, sizeof *types);
     if (!v->no_scores) gw_array(w, "tokenizer.ggml.scores", GW_F32, n, scores, sizeof *scores);

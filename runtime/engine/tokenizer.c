@@ -6,6 +6,7 @@
 
 #include "base/size.h"
 #include "engine/tokenizer_internal.h"
+#include "engine/unicode.h"
 #include "engine/utf8.h"
 
 /* ---- making one from a GGUF file --------------------------------------------------------------------------------- */
@@ -79,7 +80,8 @@ int tokenizer_from_gguf(const ModelFile *g, Tokenizer **out, Err *e) {
     if (!t) return err_set(e, "%s: out of memory for its tokenizer", model_file_path(g));
     TokenDefaults d = {.bos = -1, .eos = -1, .bos_key = "bos_token_id", .eos_key = "eos_token_id"};
     if (vocab_from_gguf(&t->vocab, g, e) || create(g, &t->vocab, &t->model, &d, e) || read_frame(t, g, &d, e) ||
-        read_ends(&t->vocab, g, within(&t->vocab, d.eos), e) || read_special(t, e)) {
+        read_ends(&t->vocab, g, within(&t->vocab, d.eos), e) || read_special(t, e) ||
+        tokenizer_strips(g, &t->vocab, &t->strips, e)) {
         tokenizer_free(t);
         return -1;
     }
@@ -91,6 +93,7 @@ void tokenizer_free(Tokenizer *t) {
     if (!t) return;
     if (t->model) t->model->kind->free(t->model);
     special_free(&t->special);
+    free(t->strips);
     vocab_free(&t->vocab);
     free(t);
 }
@@ -140,17 +143,34 @@ static int encode_piece(Tokenizer *t, const char *text, size_t bytes, const Spec
     return bytes ? t->model->kind->encode(t->model, text, bytes, places, ids, e) : 0;
 }
 
+/* text[begin, end) without the white space that the tokens beside it take; -1: none there. */
+static void strip(const Tokenizer *t, const char *text, int32_t before, int32_t after, size_t *begin, size_t *end) {
+    size_t size;
+    if (!t->strips) return;
+    if (before >= 0 && t->strips[before] & TOKEN_RIGHT)
+        while (*begin < *end && unicode_is_space(unicode_at(text + *begin, &size))) *begin += size;
+    if (after >= 0 && t->strips[after] & TOKEN_LEFT)
+        for (size_t at; *begin < *end; *end = at) {
+            at = unicode_before(text, *end);
+            if (!unicode_is_space(unicode_at(text + at, &size))) break;
+        }
+}
+
 /* Special tokens, and what lies between them. */
 static int encode_cut(Tokenizer *t, const char *text, size_t bytes, const SpecialPlaces *places, Ids *ids, Err *e) {
     SpecialHit *hits;
-    size_t n_hits, begin = 0;
+    size_t n_hits, next = 0;
+    int32_t before = -1;
     if (special_find(&t->special, text, bytes, places, &hits, &n_hits, e)) return -1;
     int failed = 0;
-    for (size_t i = 0; i < n_hits && !failed; i++) {
-        failed = encode_piece(t, text + begin, hits[i].pos - begin, places, ids, e) || ids_add(ids, hits[i].id, e);
-        begin = hits[i].pos + hits[i].size;
+    for (size_t i = 0; i <= n_hits && !failed; i++) {
+        SpecialHit hit = i < n_hits ? hits[i] : (SpecialHit){.pos = bytes, .id = -1};
+        size_t begin = next, end = hit.pos;
+        strip(t, text, before, hit.id, &begin, &end);
+        failed = encode_piece(t, text + begin, end - begin, places, ids, e) || ids_add(ids, hit.id, e);
+        next = hit.pos + hit.size;
+        before = hit.id;
     }
-    if (!failed) failed = encode_piece(t, text + begin, bytes - begin, places, ids, e);
     free(hits);
     return failed ? -1 : 0;
 }

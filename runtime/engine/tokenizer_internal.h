@@ -46,12 +46,18 @@ TokenModelCreate text_bpe_create; /* "gemma4" */
 TokenModelCreate ugm_create;      /* "t5" */
 TokenModelCreate wpm_create;      /* "bert" */
 
+typedef enum TokenSide { TOKEN_LEFT = 1, TOKEN_RIGHT = 2 } TokenSide;
+/* Which special tokens of a GGUF file take white space: the format has no flag for it, so it hangs on the model.
+ * *strips as in Tokenizer. Local. */
+int tokenizer_strips(const ModelFile *g, const Vocab *v, uint8_t **strips, Err *e);
+
 enum { TOKENIZER_FRAME = 16 }; /* the most tokens before or after a text */
 struct Tokenizer {
     Vocab vocab;
     TokenModel *model; /* owned */
     Special special;   /* unless the model looks for them */
     int32_t bos, eos;  /* as the file names them, or -1 */
+    uint8_t *strips;   /* [vocab.n] which side's white space a special token takes, TokenSide; NULL: none does; owned */
     int32_t before[TOKENIZER_FRAME], after[TOKENIZER_FRAME];
     int n_before, n_after;
 };

@@ -113,7 +113,10 @@ static const char *const end_texts[] = {
 void vocab_mark_ends(Vocab *v) {
     for (size_t i = 0; i < sizeof end_texts / sizeof *end_texts; i++) {
         int32_t id = vocab_find(v, end_texts[i], strlen(end_texts[i]));
-        if (id >= 0 && (v->types[id] == TOKEN_CONTROL || v->types[id] == TOKEN_USER_DEFINED)) v->ends[id] = true;
+        /* As user-defined tokens, "</s>" is HTML's in Gemma and nothing in Phi 3. */
+        bool other = !strcmp(end_texts[i], "</s>");
+        if (id >= 0 && (v->types[id] == TOKEN_CONTROL || (v->types[id] == TOKEN_USER_DEFINED && !other)))
+            v->ends[id] = true;
     }
 }
 

@@ -129,6 +129,11 @@ static void test_spm(void) {
     CU_ASSERT(tokenizer_bytes(l.t, 10, false, buf, 2) == 3);
     CU_ASSERT(tokenizer_bos(l.t) == 1 && tokenizer_ends(l.t, 2) && !tokenizer_ends(l.t, 8));
     unload(&l);
+    other = with(v, "eos_token_id", 11);
+    other.tokens[2].type = 4; /* "</s>" as a text like others */
+    CU_ASSERT_EQUAL_FATAL(load(&other, &l), 0);
+    CU_ASSERT(!tokenizer_ends(l.t, 2) && tokenizer_ends(l.t, 11));
+    unload(&l);
 }
 
 static void test_text_bpe(void) {
@@ -159,6 +164,36 @@ static void test_ugm(void) {
     gives(&other, "  a  a ", false, false, "_a _a");
     other = with(v, "add_eos_token", SMALL_FALSE);
     gives(&other, "a", true, false, "a");
+}
+
+/* White space beside special tokens, as Hugging Face's flags of those models say. */
+static void test_strips(void) {
+    SmallVocab v = small_spm;
+    gives(&v, "[x] a </s>  b", false, true, "[x] _ _a _ </s> _ _ _ b");
+    for (int i = 0; i < 2; i++) {
+        v.architecture = i ? "llama" : "phi3";
+        v.name = i ? "A Phi-3 of mine" : NULL;
+        gives(&v, "[x] a </s>  b", false, true, "[x] _a _ </s> _ b"); /* a space first, as always */
+        gives(&v, "[x] a </s>  b", false, false, "[x] _a _ < <unk> s> _ _ b");
+        gives(&v, "<s>  a</s>\n", false, true, "<s> _ _ _a </s>"); /* not <s> */
+        gives(&v, "</s> \xC2\xA0\n", false, true, "</s>");
+    }
+    static const struct {
+        const char *architecture, *pre;
+        bool strips;
+    } models[] = {{"nomic-bert-moe", "default", true},
+                  {"jina-bert-v3", NULL, true},
+                  {"bert", "jina-v2-de", true},
+                  {"bert", "default", false}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        v = small_ugm;
+        v.tokens[10].text = "<mask>";
+        v.tokens[10].type = 3;
+        v.architecture = models[i].architecture;
+        v.pre = models[i].pre;
+        gives(&v, "a \t<mask> b", false, true, models[i].strips ? "a <mask> _ b" : "a _ <unk> <mask> _ b");
+        gives(&v, " <mask>", false, true, models[i].strips ? "<mask>" : "_ <mask>");
+    }
 }
 
 /* A token that is half a character is found in no text. */
@@ -235,6 +270,12 @@ static void test_refused(void) {
     refused(&v, "seperator_token_id");
     v = with(&small_wpm, "cls_token_id", SMALL_TRUE);
     refused(&v, "cls_token_id");
+    static const char *const others[] = {"rwkv", "plamo2", "hybriddna", "whitespace", "none", "no_vocab", "test"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        v = small_spm;
+        v.model = others[i];
+        refused(&v, others[i]);
+    }
     v = small_text_bpe;
     v.merges[0] = NULL;
     refused(&v, "tokenizer.ggml.merges is missing");
@@ -330,6 +371,7 @@ int main(void) {
         {"special tokens around plain text", test_mixed},
         {"unigram", test_ugm},
         {"WordPiece", test_wpm},
+        {"white space beside special tokens", test_strips},
         {"half a character as a token", test_halves},
         {"vocabularies that are refused", test_refused},
         {"a table of replacements", test_charsmap},

@@ -60,11 +60,11 @@ static inline void unload(Loaded *l) {
     if (l->g) model_file_close(l->g);
 }
 
-/* " 12 345\n" at *p against ids; moves *p to the next line. */
+/* " 12 345\n", with a space first or without, at *p against ids; moves *p to the next line. */
 static inline bool line_is(char **p, const int32_t *ids, size_t n) {
     bool same = true;
     size_t i = 0;
-    while (**p == ' ') {
+    while (**p == ' ' || (**p >= '0' && **p <= '9')) {
         long id = strtol(*p, p, 10);
         same = same && i < n && ids[i] == id;
         i++;
@@ -87,7 +87,7 @@ static inline char *join(const Tokenizer *t, const int32_t *ids, size_t n, size_
 }
 
 typedef struct CaseRules {
-    int cases;          /* how many there must be */
+    int cases;          /* how many there must be; 0: some */
     bool bos, special;  /* as for tokenizer_encode */
     const char *before; /* the ids give back this and the text; NULL: something else */
 } CaseRules;
@@ -122,7 +122,7 @@ static inline void check_cases(Tokenizer *t, char *inp, size_t size, char *out, 
         text = end + strlen(SEPARATOR);
         cases++;
     }
-    CU_ASSERT_EQUAL(cases, rules.cases);
+    CU_ASSERT(rules.cases ? cases == rules.cases : cases > 0);
 }
 
 /* The same from two files. */
