@@ -1,5 +1,7 @@
 #include "engine/onig.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "graph/model_file.h"
@@ -71,6 +73,29 @@ static int shorthand(const char *pattern, size_t n, size_t at, bool in_set, StrB
 #define BOUNDARY    "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
 #define NO_BOUNDARY "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
 
+/* \p{Han} and the like, without which PCRE2 takes scripts for those characters too that another script shares with
+ * them: what follows the "\p" at pattern[at], or 0 when it is no script. */
+static size_t script(const char *pattern, size_t n, size_t at, StrBuf *out) {
+    enum { LONGEST = 40 };
+    size_t begin = at + 3, size = 0;
+    if (n - at < 6 || (pattern[at + 1] != 'p' && pattern[at + 1] != 'P') || pattern[at + 2] != '{') return 0;
+    bool negated = pattern[begin] == '^';
+    begin += negated;
+    while (begin + size < n && size < LONGEST &&
+           (pattern[begin + size] == '_' || isalpha((unsigned char)pattern[begin + size])))
+        size++;
+    if (size < 3 || begin + size == n || pattern[begin + size] != '}') return 0;
+    char property[LONGEST + 16];
+    int length = snprintf(property, sizeof property, "\\%c{%ssc:%.*s}", pattern[at + 1], negated ? "^" : "", (int)size,
+                          pattern + begin);
+    Regex *known;
+    Err e;
+    if (regex_compile(property, (size_t)length, 0, &known, &e)) return 0;
+    regex_free(known);
+    strbuf_puts(out, property);
+    return begin + size + 1 - at;
+}
+
 /* The backslash at *at and what belongs to it, behind which *at moves. */
 static int escape(const char *pattern, size_t n, size_t *at, bool in_set, StrBuf *out, Err *e) {
     size_t i = *at, left = n - i;
@@ -78,6 +103,11 @@ static int escape(const char *pattern, size_t n, size_t *at, bool in_set, StrBuf
     if (left >= 2) {
         int done = shorthand(pattern, n, i, in_set, out, e);
         if (done) return done < 0 ? -1 : 0;
+    }
+    size_t property = left >= 2 ? script(pattern, n, i, out) : 0;
+    if (property) {
+        *at = i + property;
+        return 0;
     }
     if (left >= 2 && !in_set && (pattern[i + 1] == 'b' || pattern[i + 1] == 'B')) {
         strbuf_puts(out, pattern[i + 1] == 'b' ? BOUNDARY : NO_BOUNDARY);
@@ -104,22 +134,17 @@ static int posix_class(const char *pattern, size_t n, size_t *at, StrBuf *out, E
     return refuse(pattern, n, *at, "an unknown [:class:]", e);
 }
 
-/* The set that begins with the bracket at *at, which moves behind it. Sets inside are as good as their members. */
-static int set(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
-    size_t i = *at + 1;
-    strbuf_add(out, "[", 1);
-    if (i < n && pattern[i] == '^') strbuf_add(out, pattern + i++, 1);
-    if (i < n && pattern[i] == ']') { /* first, it is a member */
-        strbuf_puts(out, "\\]");
-        i++;
-    }
-    for (int depth = 1; i < n && depth > 0;) {
+/* Members, up to "&&" or the bracket that ends them, where *at is left. Sets inside are as good as their members. */
+static int members(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
+    size_t i = *at;
+    for (int depth = 0; i < n && (depth > 0 || pattern[i] != ']');) {
         if (pattern[i] == '\\') {
             if (escape(pattern, n, &i, true, out, e)) return -1;
         } else if (starts(pattern + i, n - i, "[:")) {
             if (posix_class(pattern, n, &i, out, e)) return -1;
         } else if (starts(pattern + i, n - i, "&&")) {
-            return refuse(pattern, n, i, "an intersection (&&)", e);
+            if (depth == 0) break;
+            return refuse(pattern, n, i, "an intersection (&&) in a set inside a set", e);
         } else if (starts(pattern + i, n - i, "[^")) {
             return refuse(pattern, n, i, "a negated set inside a set", e);
         } else if (pattern[i] == '[' || pattern[i] == ']') {
@@ -128,9 +153,58 @@ static int set(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
             strbuf_add(out, pattern + i++, 1);
         }
     }
-    strbuf_add(out, "]", 1);
     *at = i;
     return 0;
+}
+
+/* One side of an intersection, or all of a set: members, or a negated set by itself. */
+static int side(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
+    bool negated = starts(pattern + *at, n - *at, "[^");
+    size_t begin = *at;
+    strbuf_puts(out, negated ? "[^" : "[");
+    if (negated) *at += 2;
+    if (members(pattern, n, at, out, e)) return -1;
+    strbuf_puts(out, "]");
+    if (!negated) return 0;
+    *at += *at < n;
+    if (*at < n && pattern[*at] != ']' && !starts(pattern + *at, n - *at, "&&"))
+        return refuse(pattern, n, begin, "a negated set inside a set", e);
+    return 0;
+}
+
+/* The set that begins with the bracket at *at, which moves behind it. [a&&b] is a character with two classes, of which
+ * all but the last one look ahead. */
+static int set(const char *pattern, size_t n, size_t *at, StrBuf *out, Err *e) {
+    size_t i = *at + 1;
+    StrBuf one = {0};
+    bool negated = i < n && pattern[i] == '^', several = false;
+    int failed = 0;
+    if (negated) i++;
+    bool bracket = i < n && pattern[i] == ']'; /* first, it is a member */
+    if (negated || bracket) {
+        strbuf_puts(&one, negated ? "[^" : "[");
+        if (bracket) strbuf_puts(&one, "\\]");
+        i += bracket;
+        failed = members(pattern, n, &i, &one, e);
+        strbuf_puts(&one, "]");
+    } else {
+        failed = side(pattern, n, &i, &one, e);
+    }
+    for (; !failed && starts(pattern + i, n - i, "&&"); several = true) {
+        if (negated) failed = refuse(pattern, n, i, "a negated intersection (&&)", e);
+        strbuf_puts(out, several ? "(?=" : "(?:(?=");
+        strbuf_add(out, one.data, one.len);
+        strbuf_puts(out, ")");
+        one.len = 0;
+        i += 2;
+        if (!failed) failed = side(pattern, n, &i, &one, e);
+    }
+    strbuf_add(out, one.data, one.len);
+    if (several) strbuf_puts(out, ")");
+    out->failed = out->failed || one.failed;
+    strbuf_free(&one);
+    *at = i < n ? i + 1 : n;
+    return failed ? -1 : 0;
 }
 
 /* "(?im-x": what is m there is s here. What comes after the options is not looked at. */

@@ -6,8 +6,8 @@
 #include "base/strbuf.h"
 #include "engine/regex.h"
 
-/* What has no counterpart here (intersections, a negated set inside a set) is an error that shows the pattern. Local.
- */
+/* What has no counterpart here (a negated set inside a set, a negated intersection) is an error that shows the pattern.
+ * Local. */
 int onig_translate(const char *pattern, size_t n, StrBuf *out, Err *e);
 /* The same, compiled; ^ and $ match at lines, as there. */
 int onig_compile(const char *pattern, size_t n, Regex **out, Err *e);

@@ -34,7 +34,7 @@ static int compile(Regex *r, const char *pattern, size_t n, unsigned flags, Err 
     (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
     r->match = pcre2_match_data_create(1, NULL);
     r->context = pcre2_match_context_create(NULL);
-    r->stack = pcre2_jit_stack_create(32 << 10, 1 << 20, NULL);
+    r->stack = pcre2_jit_stack_create(32 << 10, 64 << 20, NULL); /* address space; it takes what it uses */
     if (!r->match || !r->context) return err_set(e, "out of memory for a pattern");
     if (r->stack) pcre2_jit_stack_assign(r->context, NULL, r->stack);
     /* Our patterns may go back once over a run of white space as long as the text; PCRE2's own limit of 10^7 steps

@@ -247,7 +247,7 @@ static void test_steps(void) {
         if (normalizer) check_normalizer(normalizer, cases);
         else check_pretokenizer(cJSON_GetObjectItem(s, "pre_tokenizer"), cases);
     }
-    CU_ASSERT_EQUAL(n, 64);
+    CU_ASSERT_EQUAL(n, 65);
     cJSON_Delete(steps);
     free(text);
 }

@@ -157,7 +157,7 @@ static void test_steps(void) {
     refused_parts(
         (Parts){.pre = "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Kept\",\"invert\":false}"},
         "behavior \"Kept\"");
-    refused_parts((Parts){.pre = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a&&b]\"},\"behavior\":\"Isolated\","
+    refused_parts((Parts){.pre = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[^a&&b]\"},\"behavior\":\"Isolated\","
                                  "\"invert\":false}"},
                   "intersection");
     refused_parts((Parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"ab\"}"}, "not one character");
@@ -205,8 +205,18 @@ static void test_patterns(void) {
         {"\\u00e9", "\\x{00e9}"},
         {"\\\\s", "\\\\s"},
         {"\\", "\\"},
-        {"[a&&b]", NULL},
+        {"[a&&b]", "(?:(?=[a])[b])"},
+        {"[ab&&[^b]&&c]+", "(?:(?=[ab])(?=[^b])[c])+"},
+        {"[\\p{L}&&[^\\p{Han}]]", "(?:(?=[\\p{L}])[^\\p{sc:Han}])"},
+        {"\\P{Greek}\\p{^latin}", "\\P{sc:Greek}\\p{^sc:latin}"},
+        {"\\p{Alphabetic}\\p{Lu}\\p{Nosuch}", "\\p{Alphabetic}\\p{Lu}\\p{Nosuch}"},
+        {"[[^a]]", "[^a]"},
+        {"[[^a", "[^a]"},
+        {"[a&&", "(?:(?=[a])[])"},
+        {"[^a&&b]", NULL},
+        {"[a[b&&c]]", NULL},
         {"[a[^b]]", NULL},
+        {"[[^a]b]", NULL},
         {"[\\W]", NULL},
         {"[[:graph:]]", NULL},
     };

@@ -187,6 +187,7 @@ def step_objects():
             n.BertNormalizer(lowercase=False), n.Precompiled(charsmap()), n.Sequence([n.NFD(), n.StripAccents(), n.Lowercase()])]
     pre = [p.ByteLevel(add_prefix_space=True), p.ByteLevel(add_prefix_space=False, use_regex=False), p.Digits(True),
            p.Digits(False), p.Whitespace(), p.WhitespaceSplit(), p.BertPreTokenizer(), p.CharDelimiterSplit("a"),
+           p.Split(Regex(r"[\p{Lo}\p{Lm}&&[^\p{Han}]]+|\p{Han}+|[a-m&&[^aeiou]&&b-h]+"), "isolated"),
            p.Split(Regex(r"b*"), "isolated"), p.Split("", "isolated"), p.Split(Regex(r"(?=[A-Z])"), "isolated"),
            p.Sequence([p.WhitespaceSplit(), p.Digits(True)])]
     pre += [p.Metaspace("\u2581", scheme, split) for scheme in ("always", "first", "never") for split in (True, False)]
