@@ -43,11 +43,15 @@ static void add_table(const SheafModelInfo *i, const char *path, const char *for
         strbuf_printf(out, "\n%-16s%s", "chat template", form ? form : *i->chat_template ? "unknown" : "none");
     strbuf_printf(out, "\n");
     strbuf_printf(out, "%-16s%" PRId64 "\n", "tensors", i->tensors);
-    for (int t = 0; t < i->n_types; t++)
-        strbuf_printf(out, "  %-14s%" PRId64 " tensors, %.2f MB\n", i->types[t].type, i->types[t].tensors,
+    for (int t = 0; t < i->n_types; t++) {
+        strbuf_printf(out, "  %-14s%" PRId64 " tensors, %.2f MB", i->types[t].type, i->types[t].tensors,
                       1e-6 * (double)i->types[t].bytes);
+        if (report_growth(&i->types[t]) > 0)
+            strbuf_printf(out, " (%.1f %% more in memory)", report_growth(&i->types[t]));
+        strbuf_printf(out, "\n");
+    }
     strbuf_printf(out, "%-16s%.2f MB\n", "file size", 1e-6 * (double)i->file_bytes);
-    strbuf_printf(out, "%-16s%.2f MB of weights", "memory", 1e-6 * (double)i->weight_bytes);
+    strbuf_printf(out, "%-16s%.2f MB of weights", "memory", 1e-6 * (double)i->memory_bytes);
     if (!i->encoder) strbuf_printf(out, ", %.2f MB of KV cache per 1000 tokens", 1e-3 * (double)i->kv_bytes_per_token);
     if (i->window)
         strbuf_printf(out, ", %.2f MB for windows of %" PRId64,
@@ -87,11 +91,13 @@ static void add_json(const SheafModelInfo *i, const char *path, const char *form
         json_text(&j, "type", i->types[t].type);
         json_int(&j, "tensors", i->types[t].tensors);
         json_uint(&j, "bytes", i->types[t].bytes);
+        json_uint(&j, "memory_bytes", i->types[t].memory_bytes);
         json_close(&j, '}');
     }
     json_close(&j, ']');
     json_uint(&j, "file_bytes", i->file_bytes);
     json_uint(&j, "weight_bytes", i->weight_bytes);
+    json_uint(&j, "memory_bytes", i->memory_bytes);
     json_uint(&j, "kv_bytes_per_token", i->kv_bytes_per_token);
     json_int(&j, "window", i->window);
     json_uint(&j, "kv_window_bytes_per_token", i->kv_window_bytes_per_token);

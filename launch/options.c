@@ -107,7 +107,9 @@ static const Option options[] = {
      "write the vectors there as a NumPy array (.npy), not on standard output; it appears when it is complete"},
     {"type", 0, false, TEXT, AT(type), "f32|f16|bf16|q4_0|q4_1|q5_0|q5_1|q8_0|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs",
      NULL, 0, 0, QUANTIZE,
-     "what the matrices become, where their rows are whole blocks (of 32, or of 256 for q2_k to q6_k and iq4_xs)"},
+     "what the matrices become; those whose rows are no whole blocks of 256 become q4_0 for q2_k and q3_k, q5_0 for "
+     "q4_k, "
+     "q5_1 for q5_k, q8_0 for q6_k, iq4_nl for iq4_xs"},
     {"tensor", 0, true, LIST, AT(tensor), "PATTERN=TYPE", NULL, 0, 0, QUANTIZE,
      "another type for the matrices of that name (a shell pattern), or 'keep'; the first that matches counts; may be "
      "given up to 16 times"},

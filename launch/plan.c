@@ -7,7 +7,7 @@
 
 /* Weight bytes over all ranks for each one of the model: 1 when nothing is held twice. */
 static double replication(const SheafPlan *p, const SheafModelInfo *info) {
-    return (double)p->weight_bytes_total / (double)info->weight_bytes;
+    return (double)p->weight_bytes_total / (double)info->memory_bytes;
 }
 
 static void add_table(const SheafPlan *p, const SheafModelInfo *info, int64_t n_ctx, StrBuf *out) {
@@ -22,6 +22,10 @@ static void add_table(const SheafPlan *p, const SheafModelInfo *info, int64_t n_
     strbuf_printf(out, "\n%-24s%" PRId64 "\n", "context", n_ctx);
     strbuf_printf(out, "%-24s%.2f MB, %.3f times the model's\n", "weights on all ranks",
                   1e-6 * (double)p->weight_bytes_total, replication(p, info));
+    for (int t = 0; t < info->n_types; t++)
+        if (report_growth(&info->types[t]) > 0)
+            strbuf_printf(out, "%-24s%s: %.1f %% more in memory than in the file\n", "", info->types[t].type,
+                          report_growth(&info->types[t]));
     strbuf_printf(out, "%-24s%" PRId64 "\n", "collectives per step", p->collectives_per_step);
     strbuf_printf(out, "%-24s%" PRIu64 " from each rank\n", "bytes per token", p->wire_bytes_per_token);
     strbuf_printf(out, "%-24s%016" PRIx64 "\n", "plan hash", p->hash);
@@ -51,6 +55,8 @@ static void add_json(const SheafPlan *p, const Job *job, int64_t n_ctx, StrBuf *
     for (int i = 0; i < p->ranks; i++) add_rank_json(&j, &p->rank[i]);
     json_close(&j, ']');
     json_uint(&j, "weight_bytes", p->weight_bytes_total);
+    json_real(&j, "growth",
+              (double)sheaf_model_info(job->m)->memory_bytes / (double)sheaf_model_info(job->m)->weight_bytes);
     json_real(&j, "replication", replication(p, sheaf_model_info(job->m)));
     json_int(&j, "collectives_per_step", p->collectives_per_step);
     json_uint(&j, "wire_bytes_per_token", p->wire_bytes_per_token);

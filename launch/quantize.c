@@ -26,10 +26,21 @@ static void add_table(const Job *job, const SheafQuantizeInfo *i, double seconds
                       i->requantised);
     if (i->vectors) strbuf_printf(out, "%-16s%" PRId64 " vector%s\n", "kept", i->vectors, plural(i->vectors));
     if (i->others) strbuf_printf(out, "%-16s%" PRId64 " by rule or name, or of the type already\n", "kept", i->others);
-    if (!i->uneven) return;
-    strbuf_printf(out, "%-16s%" PRId64 " whose rows are no whole blocks of the type (", "kept", i->uneven);
-    report_add_foreign(out, i->uneven_name);
-    strbuf_printf(out, " has %" PRId64 " columns); --tensor gives them another\n", i->uneven_columns);
+    if (i->uneven)
+        strbuf_printf(out, "%-16s%" PRId64 " whose rows are no whole blocks; --tensor gives them another type\n",
+                      "kept", i->uneven);
+    if (i->replaced)
+        strbuf_printf(out, "%-16s%" PRId64 " by a type of smaller blocks: their rows are no whole blocks of 256\n",
+                      "replaced", i->replaced);
+    if (i->uneven + i->replaced) {
+        strbuf_printf(out, "%-16s(", "");
+        report_add_foreign(out, i->uneven_name);
+        strbuf_printf(out, " has %" PRId64 " columns)\n", i->uneven_columns);
+    }
+    if (!*i->foreign_tokenizer) return;
+    strbuf_printf(out, "%-16sas tokenizer.json, which llama.cpp does not read: ", "tokenizer");
+    report_add_foreign(out, i->foreign_tokenizer);
+    strbuf_add(out, "\n", 1);
 }
 
 static void add_json(const Job *job, const SheafQuantizeInfo *i, double seconds, StrBuf *out) {
@@ -45,7 +56,9 @@ static void add_json(const Job *job, const SheafQuantizeInfo *i, double seconds,
     json_int(&j, "tensors", i->tensors);
     json_int(&j, "converted", i->converted);
     json_int(&j, "requantised", i->requantised);
+    json_int(&j, "replaced", i->replaced);
     json_real(&j, "relative_error", i->relative_error);
+    json_text(&j, "foreign_tokenizer", i->foreign_tokenizer);
     json_open(&j, "kept", '{');
     json_int(&j, "vectors", i->vectors);
     json_int(&j, "others", i->others);

@@ -134,6 +134,11 @@ int report_read(const char *path, StrBuf *out, SheafErr *e) {
 }
 
 /* ---- time and progress ------------------------------------------------------------------------------------------- */
+double report_growth(const SheafTypeCount *t) {
+    double percent = 100 * ((double)t->memory_bytes / (double)t->bytes - 1);
+    return percent >= 0.1 ? percent : 0;
+}
+
 double report_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -31,6 +31,9 @@ int report_text(StrBuf *t, SheafErr *e);
 /* Appends a string that came from a file to a table: control characters become '?', what is not UTF-8 U+FFFD. */
 void report_add_foreign(StrBuf *t, const char *s);
 
+/* By how many percent the weights of a type are larger in memory than in the file; 0 for less than 0.1. */
+double report_growth(const SheafTypeCount *t);
+
 /* A whole file, or standard input for "-", into `out`; at most 1 GiB. */
 int report_read(const char *path, StrBuf *out, SheafErr *e);
 

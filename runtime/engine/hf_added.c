@@ -32,6 +32,13 @@ int hf_added_read(HfAdded *a, const cJSON *list, int64_t max, Err *e) {
     return 0;
 }
 
+void hf_added_limit(HfAdded *a, int64_t n) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->at[i].id < n) a->at[kept++] = a->at[i];
+    a->n = kept;
+}
+
 /* Of two tokens with the same text, which normalizing can make, the first counts. */
 static int index_token(HfAdded *a, int32_t i, HfNormalizer *n, Err *e) {
     Special *in = a->at[i].normalized ? &a->normal : &a->raw;

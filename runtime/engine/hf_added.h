@@ -22,6 +22,8 @@ typedef struct HfAdded {
 
 /* `list`: the array, or NULL; it must stay. Ids are 0 .. max. Local. */
 int hf_added_read(HfAdded *a, const cJSON *list, int64_t max, Err *e);
+/* Leaves out those with ids of n and more. Local. */
+void hf_added_limit(HfAdded *a, int64_t n);
 /* Makes it ready to be looked for, once the normalizer is there. Local. */
 int hf_added_index(HfAdded *a, HfNormalizer *n, Err *e);
 void hf_added_free(HfAdded *a);

@@ -153,8 +153,9 @@ static const Kind kinds[] = {
      encode_wordpiece},
 };
 
-/* Older files have no "type": what else they have tells. */
-static Text type_of(const cJSON *o) {
+Text hf_model_type(const cJSON *o) {
+    const cJSON *type = hf_json_get(o, "type");
+    if (cJSON_IsString(type)) return hf_string(type->valuestring);
     return hf_string(cJSON_IsArray(hf_json_get(o, "vocab"))       ? "Unigram"
                      : hf_json_get(o, "merges")                   ? "BPE"
                      : hf_json_get(o, "max_input_chars_per_word") ? "WordPiece"
@@ -163,8 +164,8 @@ static Text type_of(const cJSON *o) {
 
 static int read_kind(HfModel *m, const cJSON *o, Err *e) {
     if (!cJSON_IsObject(o)) return err_set(e, "\"model\" is no object");
-    Text type = type_of(o);
-    if (hf_json_string(o, "model", "type", false, &type, e)) return -1;
+    Text type = hf_model_type(o), given;
+    if (hf_json_string(o, "model", "type", false, &given, e)) return -1;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!hf_is(type, kinds[i].type)) continue;
         const char *keys[12] = {"vocab"};

@@ -7,6 +7,9 @@
 
 typedef struct HfModel HfModel;
 
+/* "BPE", "Unigram", "WordPiece" or what else the file says; older files have no "type": what else they have tells. */
+Text hf_model_type(const cJSON *o);
+
 /* `o` must stay, but for its "vocab" and "merges". What is not known is an error that names it. The caller owns *out.
  * Local. */
 int hf_model_create(const cJSON *o, const Vocab *v, HfModel **out, Err *e);

@@ -117,15 +117,16 @@ static int decode_all(Hf *h, const Vocab *v, const cJSON *o, Err *e) {
     return failed;
 }
 
-static int read_parts(Hf *h, Tokenizer *t, Err *e) {
+static int read_parts(Hf *h, int64_t rows, Tokenizer *t, Err *e) {
     /* Cutting texts short and filling up batches is left to the caller. */
     static const char *const keys[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     const cJSON *root = h->json, *model = hf_json_get(root, "model");
     if (hf_json_only(root, "the file", keys, e)) return -1;
     if (!model) return err_set(e, "\"model\" is missing");
-    if (hf_added_read(&h->added, hf_json_get(root, "added_tokens"), HF_MAX_ID, e) ||
-        hf_vocab_create(&h->texts, hf_json_get(model, "vocab"), &h->added, e) ||
+    if (hf_added_read(&h->added, hf_json_get(root, "added_tokens"), HF_MAX_ID, e)) return -1;
+    hf_added_limit(&h->added, rows);
+    if (hf_vocab_create(&h->texts, hf_json_get(model, "vocab"), &h->added, e) ||
         vocab_from_texts(&h->vocab, h->file, h->texts.model, h->texts.n, "model.vocab", e) ||
         vocab_from_texts(&t->vocab, h->file, h->texts.all, h->texts.n, "the vocabulary", e) ||
         hf_model_create(model, &h->vocab, &h->model, e) ||
@@ -143,7 +144,7 @@ static int read_parts(Hf *h, Tokenizer *t, Err *e) {
     return 0;
 }
 
-static int read_json(Tokenizer *t, const char *text, size_t n, const char *name, Err *e) {
+static int read_json(Tokenizer *t, const char *text, size_t n, const char *name, int64_t rows, Err *e) {
     Hf *h = calloc(1, sizeof *h);
     if (!h) return err_set(e, "out of memory");
     h->base = (TokenModel){&hf, &t->vocab};
@@ -151,14 +152,14 @@ static int read_json(Tokenizer *t, const char *text, size_t n, const char *name,
     t->model = &h->base;
     h->file = strdup(name);
     if (!h->file) return err_set(e, "out of memory");
-    return hf_json_parse(text, n, &h->json, e) || read_parts(h, t, e) ? -1 : 0;
+    return hf_json_parse(text, n, &h->json, e) || read_parts(h, rows, t, e) ? -1 : 0;
 }
 
-int tokenizer_from_json_memory(const char *text, size_t n, const char *name, Tokenizer **out, Err *e) {
+int tokenizer_from_json_memory(const char *text, size_t n, const char *name, int64_t rows, Tokenizer **out, Err *e) {
     *out = NULL;
     Tokenizer *t = calloc(1, sizeof *t);
     if (!t) return err_set(e, "%s: out of memory for its tokenizer", name);
-    if (read_json(t, text, n, name, e)) {
+    if (read_json(t, text, n, name, rows, e)) {
         tokenizer_free(t);
         return strncmp(e ? e->msg : name, name, strlen(name)) ? err_context(e, "%s", name) : -1;
     }
@@ -183,7 +184,7 @@ int tokenizer_from_json(const char *path, Tokenizer **out, Err *e) {
         failed =
             ferror(f) ? err_errno(e, "%s", path) : err_set(e, "%s: ends before its %lld bytes", path, (long long)size);
     (void)fclose(f);
-    if (!failed) failed = tokenizer_from_json_memory(text, (size_t)size, path, out, e);
+    if (!failed) failed = tokenizer_from_json_memory(text, (size_t)size, path, INT64_MAX, out, e);
     free(text);
     return failed;
 }

@@ -69,6 +69,12 @@ static size_t cut_token(Bpe *b, const Vocab *v, int32_t id, uint32_t rank) {
     return found;
 }
 
+size_t merges_count_cuts(const Vocab *v) {
+    size_t cuts = 0;
+    for (int64_t i = 0; i < v->n; i++) cuts += cut_token(NULL, v, (int32_t)i, 0);
+    return cuts;
+}
+
 static int falling(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x < y) - (x > y);
@@ -86,14 +92,12 @@ static uint32_t rank_of(const float *sorted, size_t n, float score) {
 }
 
 int merges_from_scores(Bpe *b, const Vocab *v, const float *scores, Err *e) {
-    size_t n = (size_t)v->n, cuts = 0, bytes;
-    for (int64_t i = 0; i < v->n; i++) {
+    size_t n = (size_t)v->n, bytes;
+    for (int64_t i = 0; i < v->n; i++)
         if (v->tokens[i].size > LONGEST_TOKEN)
             return err_set(e, "%s: token %" PRId64 " has %zu bytes; at most %d fit", v->file, i, v->tokens[i].size,
                            (int)LONGEST_TOKEN);
-        cuts += cut_token(NULL, v, (int32_t)i, 0);
-    }
-    if (bpe_init(b, cuts, e)) return err_context(e, "%s", v->file);
+    if (bpe_init(b, merges_count_cuts(v), e)) return err_context(e, "%s", v->file);
     float *sorted = size_mul(n, sizeof *sorted, &bytes) ? malloc(bytes) : NULL;
     if (!sorted) return err_set(e, "%s: out of memory for its tokenizer", v->file);
     memcpy(sorted, scores, bytes);

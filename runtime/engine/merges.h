@@ -16,6 +16,8 @@ int merges_from_gguf(Bpe *b, const Vocab *v, const ModelFile *g, Err *e);
  * token's score. Only normal, user-defined and unused tokens count, not those that stand for control or bytes. *b is
  * made. Local. */
 int merges_from_scores(Bpe *b, const Vocab *v, const float *scores, Err *e);
+/* How many merges that are. Local. */
+size_t merges_count_cuts(const Vocab *v);
 /* A token that takes part in those. */
 static inline bool merges_use(const Vocab *v, int32_t id) {
     return id >= 0 &&

@@ -9,36 +9,38 @@
 #include "graph/passes.h"
 
 /* Hugging Face's folders bring a tokenizer.json, in place of GGUF's keys. */
-static int make_tokenizer(SheafModel *m, Err *e) {
+static int read_tokenizer(SheafModel *m, Err *e) {
     Text json = {NULL, 0};
-    const MetaValue *ends = NULL;
     char name[512];
-    if (meta_find(m->file, "tokenizer.ggml.model")) return tokenizer_from_gguf(m->file, &m->tokenizer, e);
-    if (meta_get_string(m->file, "tokenizer.huggingface.json", false, &json, e) ||
-        meta_get_array(m->file, "sheaf.end_token_ids", false, META_I32, &ends, e))
-        return -1;
+    bool ggml = meta_find(m->file, "tokenizer.ggml.model");
+    if (!ggml && meta_get_string(m->file, "tokenizer.huggingface.json", false, &json, e)) return -1;
     if (!json.data) return tokenizer_from_gguf(m->file, &m->tokenizer, e); /* says which keys are missing */
-    snprintf(name, sizeof name, "%s/tokenizer.json", model_file_path(m->file));
-    if (tokenizer_from_json_memory(json.data, json.size, name, &m->tokenizer, e)) return -1;
+    snprintf(name, sizeof name, "%s: tokenizer.json", model_file_path(m->file));
     int64_t bos = -1, eos = -1;
-    if (meta_get_i64(m->file, "tokenizer.ggml.bos_token_id", false, 0, INT32_MAX, &bos, e) ||
+    if (tokenizer_from_json_memory(json.data, json.size, name, m->shape.vocab, &m->tokenizer, e) ||
+        meta_get_i64(m->file, "tokenizer.ggml.bos_token_id", false, 0, INT32_MAX, &bos, e) ||
         meta_get_i64(m->file, "tokenizer.ggml.eos_token_id", false, 0, INT32_MAX, &eos, e))
         return -1;
     tokenizer_set_named(m->tokenizer, bos, eos);
-    for (uint64_t i = 0; ends && i < ends->v.a.n; i++)
-        tokenizer_set_end(m->tokenizer, (int32_t)meta_array_i64(ends, i));
     return 0;
+}
+
+static int make_tokenizer(SheafModel *m, Err *e) {
+    const MetaValue *ends = NULL;
+    if (read_tokenizer(m, e) || meta_get_array(m->file, "sheaf.end_token_ids", false, META_I32, &ends, e)) return -1;
+    for (uint64_t i = 0; ends && i < ends->v.a.n; i++)
+        if (meta_array_i64(ends, i) < m->shape.vocab) tokenizer_set_end(m->tokenizer, (int32_t)meta_array_i64(ends, i));
+    /* Embeddings may have rows for tokens that were never made: for round sizes. GGUF has names for these too. */
+    int64_t tokens = tokenizer_size(m->tokenizer);
+    if (tokens <= m->shape.vocab && (tokens == m->shape.vocab || !meta_find(m->file, "tokenizer.ggml.model"))) return 0;
+    return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", model_file_path(m->file),
+                   (long long)tokens, (long long)m->shape.vocab);
 }
 
 static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
     if (model_file_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) ||
         passes_run(&m->graph, act, e) || make_tokenizer(m, e))
         return -1;
-    /* Embeddings may have rows for tokens that were never made: for round sizes. */
-    int64_t tokens = tokenizer_size(m->tokenizer);
-    if (tokens > m->shape.vocab || (tokens < m->shape.vocab && meta_find(m->file, "tokenizer.ggml.model")))
-        return err_set(e, "%s: the tokenizer has %lld tokens, the embedding %lld rows", path, (long long)tokens,
-                       (long long)m->shape.vocab);
     return model_file_sample(m->file, &m->content, e) || model_describe(m, e) ? -1 : 0;
 }
 
@@ -82,6 +84,13 @@ static const char *copy_text(SheafModel *m, const char *key, char **at) {
     return text;
 }
 
+/* Bytes of a whole tensor as it lies in memory: vectors in fp32, matrices packed. */
+static uint64_t memory_bytes(const FileTensor *t) {
+    if (t->type < 0) return t->bytes;
+    if (t->n_dims == 1) return t->dims[0] * sizeof(float);
+    return (uint64_t)(packed_growth((QType)t->type) * (double)t->bytes + 0.5);
+}
+
 static void count_types(SheafModel *m) {
     SheafModelInfo *info = &m->info;
     int room = (int)(sizeof info->types / sizeof *info->types);
@@ -94,7 +103,9 @@ static void count_types(SheafModel *m) {
         if (k == info->n_types) info->types[info->n_types++] = (SheafTypeCount){.type = name};
         info->types[k].tensors++;
         info->types[k].bytes += t->bytes;
+        info->types[k].memory_bytes += memory_bytes(t);
         info->weight_bytes += t->bytes;
+        info->memory_bytes += memory_bytes(t);
         info->parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
 }

@@ -87,6 +87,12 @@ bool pretokenizer_is_raw(Text name) {
     return family && family->traits.raw;
 }
 
+bool pretokenizer_name(int i, Text *name) {
+    if (i < 0 || i >= pretokenizer_n_families) return false;
+    *name = (Text){pretokenizer_families[i].names, strcspn(pretokenizer_families[i].names, " ")};
+    return true;
+}
+
 /* Where pieces of three characters begin in text[from, to), counted from its end. */
 static int cut_threes(const char *text, size_t from, size_t to, Ends *ends, Err *e) {
     size_t characters = 0;

@@ -18,6 +18,8 @@ int pretokenizer_create(Text name, Pretokenizer **out, Err *e);
 void pretokenizer_free(Pretokenizer *p);
 PretokenizerTraits pretokenizer_traits(const Pretokenizer *p);
 bool pretokenizer_is_raw(Text name);
+/* A name of family i = 0, 1, ..., each of which cuts in another way or has other traits; false: there are no more. */
+bool pretokenizer_name(int i, Text *name);
 
 /* Valid UTF-8 -> *ends[*n]: where each piece ends; the first begins at 0, the last ends at `bytes`, none is empty. The
  * list is p's and stays until the next call. Local. */

@@ -1,4 +1,4 @@
-/* A GGUF file written again with other types of weights. Rank 0 does it all: rows are shared out among its threads in
+/* A model written as GGUF with other types of weights. Rank 0 does it all: rows are shared out among its threads in
  * chunks, each read, converted, written and compared by one thread, so that no two results depend on each other. */
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
-#include "graph/gguf.h"
+#include "engine/hf_to_gguf.h"
 #include "graph/gguf_write.h"
 
 enum { CHUNK_VALUES = 1 << 16, CHUNK_BYTES = 1 << 20, KEEP = -1, QUANTIZATION_VERSION = 2 };
@@ -21,6 +21,13 @@ static const uint8_t file_types[QT_COUNT] = {
     [QT_F32] = 0,   [QT_F16] = 1,   [QT_BF16] = 32, [QT_Q4_0] = 2,    [QT_Q4_1] = 3,
     [QT_Q8_0] = 7,  [QT_Q5_0] = 8,  [QT_Q5_1] = 9,  [QT_IQ4_NL] = 25, [QT_Q2_K] = 10,
     [QT_Q3_K] = 11, [QT_Q4_K] = 14, [QT_Q5_K] = 16, [QT_Q6_K] = 18,   [QT_IQ4_XS] = 30,
+};
+
+/* What takes the place of a type whose blocks of 256 do not fill a matrix's rows, as in llama.cpp
+ * (llama-quant.cpp, tensor_type_fallback). */
+static const QType smaller_blocks[QT_COUNT] = {
+    [QT_Q2_K] = QT_Q4_0, [QT_Q3_K] = QT_Q4_0, [QT_Q4_K] = QT_Q5_0,
+    [QT_Q5_K] = QT_Q5_1, [QT_Q6_K] = QT_Q8_0, [QT_IQ4_XS] = QT_IQ4_NL,
 };
 
 /* Parts of the names of matrices that stay as they are: small ones on which much depends, or which llama.cpp reads in
@@ -61,6 +68,7 @@ typedef struct Work {
     Rule *rule;
     QType type;
     ModelFile *in;
+    ModelFile *tokenizer; /* what a folder's tokenizer is in a GGUF; or NULL */
     GgufOut *out;
     Item *item;
     Chunk *chunk;
@@ -121,6 +129,21 @@ static int wanted_type(Work *w, const char *name) {
     return (int)w->type;
 }
 
+/* The type that a matrix gets: that one, or what takes its place; KEEP: there is none. */
+static int possible_type(Work *w, const FileTensor *t, QType wanted) {
+    bool whole = t->dims[0] % (uint64_t)qtype_info(wanted)->block == 0;
+    QType smaller = smaller_blocks[wanted];
+    if (whole) return (int)wanted;
+    if (w->info->uneven + w->info->replaced == 0) {
+        snprintf(w->info->uneven_name, sizeof w->info->uneven_name, "%s", text_printable(t->name).text);
+        w->info->uneven_columns = (int64_t)t->dims[0];
+    }
+    bool possible = smaller != QT_F32 && t->dims[0] % (uint64_t)qtype_info(smaller)->block == 0;
+    if (!possible) w->info->uneven++;
+    else w->info->replaced++;
+    return possible ? (int)smaller : KEEP;
+}
+
 static void decide(Work *w, const FileTensor *t, Item *item) {
     char name[65] = "";
     memcpy(name, t->name.data, t->name.size < 64 ? t->name.size : 64);
@@ -130,23 +153,25 @@ static void decide(Work *w, const FileTensor *t, Item *item) {
         .from = t, .to = (QType)t->type, .units = (int64_t)t->bytes, .chunk = CHUNK_BYTES, .read = 1, .write = 1};
     SheafQuantizeInfo *info = w->info;
     info->tensors++;
-    if (rows < 2) info->vectors++;
-    else if (wanted == KEEP || wanted == t->type) info->others++;
-    else if (t->dims[0] % (uint64_t)qtype_info((QType)wanted)->block) {
-        if (info->uneven++) return;
-        snprintf(info->uneven_name, sizeof info->uneven_name, "%s", text_printable(t->name).text);
-        info->uneven_columns = (int64_t)t->dims[0];
-    } else {
-        item->convert = true;
-        item->to = (QType)wanted;
-        item->units = (int64_t)rows;
-        item->columns = (int64_t)t->dims[0];
-        item->chunk = i64_max(1, CHUNK_VALUES / item->columns);
-        qtype_bytes((QType)t->type, t->dims[0], &item->read);
-        qtype_bytes(item->to, t->dims[0], &item->write);
-        info->converted++;
-        info->requantised += qtype_info((QType)t->type)->quantised;
+    if (rows < 2) {
+        info->vectors++;
+        return;
     }
+    if (wanted == KEEP || wanted == t->type) {
+        info->others++;
+        return;
+    }
+    wanted = possible_type(w, t, (QType)wanted);
+    if (wanted == KEEP || wanted == t->type) return;
+    item->convert = true;
+    item->to = (QType)wanted;
+    item->units = (int64_t)rows;
+    item->columns = (int64_t)t->dims[0];
+    item->chunk = i64_max(1, CHUNK_VALUES / item->columns);
+    qtype_bytes((QType)t->type, t->dims[0], &item->read);
+    qtype_bytes(item->to, t->dims[0], &item->write);
+    info->converted++;
+    info->requantised += qtype_info((QType)t->type)->quantised;
 }
 
 static int decide_all(Work *w, Err *e) {
@@ -256,8 +281,23 @@ static int make_buffers(Work *w, int n_threads, Err *e) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+/* Under GGUF's keys, if that can be. */
+static int convert_tokenizer(Work *w, Err *e) {
+    static const char json[] = "tokenizer.huggingface.json";
+    const FileTensor *embedding = file_tensor(w->in, "token_embd.weight");
+    Err why = {""};
+    if (!embedding || !meta_find(w->in, json) || meta_find(w->in, "tokenizer.ggml.model")) return 0;
+    if (hf_to_gguf(w->in, (int64_t)embedding->dims[1], &w->tokenizer, &why, e)) return -1;
+    snprintf(w->info->foreign_tokenizer, sizeof w->info->foreign_tokenizer, "%s", why.msg);
+    if (!w->tokenizer) return 0;
+    gguf_out_drop(w->out, json);
+    for (size_t i = 0; i < meta_count(w->tokenizer); i++)
+        if (gguf_out_set(w->out, *meta_at(w->tokenizer, i), e)) return -1;
+    return 0;
+}
+
 static int declare(Work *w, Err *e) {
-    if (gguf_out_copy(w->out, w->in, e)) return -1;
+    if (gguf_out_copy(w->out, w->in, e) || convert_tokenizer(w, e)) return -1;
     if (gguf_out_set(w->out, gguf_u32("general.file_type", file_types[w->type]), e)) return -1;
     if (gguf_out_set(w->out, gguf_u32("general.quantization_version", QUANTIZATION_VERSION), e)) return -1;
     for (size_t i = 0; i < w->n_items; i++) {
@@ -299,7 +339,7 @@ static int is_other_file(const ModelFile *in, const char *out, Err *e) {
 }
 
 static int quantize(Work *w, Pool *pool, const char *in, const char *out, Err *e) {
-    if (type_named(w->o->type, &w->type, e) || read_rules(w, e) || gguf_open(in, &w->in, e)) return -1;
+    if (type_named(w->o->type, &w->type, e) || read_rules(w, e) || model_file_open(in, &w->in, e)) return -1;
     if (is_other_file(w->in, out, e) || decide_all(w, e) || cut_into_chunks(w, e)) return -1;
     if (make_buffers(w, pool_size(pool), e) || gguf_out_create(out, &w->out, e) || declare(w, e)) return -1;
     pool_run(pool, worker, w);
@@ -321,6 +361,7 @@ int sheaf_quantize(SheafRuntime *rt, const char *in, const char *out, const Shea
     bool failed = comm_rank(rt->comm) == 0 && quantize(&w, rt->pool, in, out, &mine) != 0;
     gguf_out_free(w.out);
     model_file_close(w.in);
+    model_file_close(w.tokenizer);
     for (int i = 0; w.buffers && i < pool_size(rt->pool); i++) {
         free(w.buffers[i].raw);
         free(w.buffers[i].blocks);

@@ -62,12 +62,13 @@ void sheaf_model_close(SheafModel *m);                                          
 typedef struct SheafTypeCount { /* how much of the file has which type */
     const char *type;
     int64_t tensors;
-    uint64_t bytes;
+    uint64_t bytes;        /* in the file */
+    uint64_t memory_bytes; /* of a model: in the layout that kernels read, for which some types grow */
 } SheafTypeCount;
 
 typedef struct SheafModelInfo { /* strings live as long as the model; "" when the file does not say */
     const char *format, *architecture, *name, *license, *size_label, *tokenizer, *pre_tokenizer, *chat_template;
-    uint64_t file_bytes, weight_bytes, parameters;
+    uint64_t file_bytes, weight_bytes, memory_bytes, parameters; /* memory_bytes: of the weights, held once */
     int64_t layers, width, ffn_width, heads, kv_heads, head_dim, vocabulary, context;
     double rope_base;
     bool encoder;        /* the model makes embeddings (sheaf_embed), not text */
@@ -100,19 +101,25 @@ typedef struct SheafQuantizeInfo {      /* rank 0; zero on the others */
     uint64_t bytes_before, bytes_after; /* of the files */
     int64_t tensors, converted;
     int64_t requantised;             /* of those converted: from a quantised type, so that two errors add up */
+    int64_t replaced;                /* of those converted: to another type than was asked for, since their rows are no
+                                        whole blocks of 256 */
     int64_t vectors, others, uneven; /* kept: vectors and single rows; what a rule or its name keeps, or has the type
-                                        already; matrices whose rows are no whole number of blocks of the type */
-    char uneven_name[72];            /* the first of these */
+                                        already; matrices whose rows are no whole blocks of 32 either */
+    char uneven_name[72];            /* the first that is replaced or uneven */
     int64_t uneven_columns;
     double relative_error; /* over all converted weights: root of sum (w' - w)^2 / sum w^2 */
     int n_types;
-    SheafTypeCount types[32]; /* of the new file */
+    SheafTypeCount types[32];    /* of the new file */
+    char foreign_tokenizer[256]; /* why the tokenizer stays a tokenizer.json, which llama.cpp does not read; or "" */
 } SheafQuantizeInfo;
 
-/* Writes the GGUF file `out` with the metadata of `in` and its tensors in other types: matrices (tensors of two
- * dimensions or more with at least two rows) named "*.weight", but for a few that other programs want in full
- * precision; a rule takes any matrix. Whether this library runs the architecture or the types does not matter. `out`
- * appears when it is complete; a failure leaves nothing. Collective; rank 0 works, with all its threads. */
+/* Writes the GGUF file `out` with the metadata of `in` (a file or a folder, as sheaf_model_open takes it) and its
+ * tensors in other types: matrices (tensors of two dimensions or more with at least two rows) named "*.weight", but for
+ * a few that other programs want in full precision; a rule takes any matrix. Where rows are no whole blocks of 256, a
+ * type with such blocks gives way to the one with blocks of 32 that llama.cpp takes then: q4_k to q5_0, q5_k to q5_1,
+ * q6_k to q8_0, iq4_xs to iq4_nl, q2_k and q3_k to q4_0. Whether this library runs the architecture or the types of a
+ * GGUF file does not matter. `out` appears when it is complete; a failure leaves nothing. Collective; rank 0 works,
+ * with all its threads. */
 int sheaf_quantize(SheafRuntime *rt, const char *in, const char *out, const SheafQuantizeOptions *o,
                    SheafQuantizeInfo *info, SheafErr *err);
 
@@ -174,7 +181,7 @@ typedef struct SheafPlan {
     SheafPlanRank *rank;           /* [ranks] */
     uint64_t wire_bytes_per_token; /* bytes one rank gives to others for a token, over all collectives */
     int64_t collectives_per_step;
-    uint64_t weight_bytes_total; /* over all ranks; more than the file's where something is replicated */
+    uint64_t weight_bytes_total; /* over all ranks; more than the model's memory_bytes where something is replicated */
     const char *advice;          /* one line when this rank count is a bad idea, else "" */
 } SheafPlan;
 /* For `ranks` ranks, a context of n_ctx tokens, whatever the job's own size. Free with sheaf_plan_free. */

@@ -12,9 +12,10 @@ typedef struct Tokenizer Tokenizer;
 /* Reads tokenizer.ggml.*; keeps pointers into `g`, which must outlive it. Checks that ids, merges and types fit. */
 int tokenizer_from_gguf(const ModelFile *g, Tokenizer **out, Err *e);
 /* Reads a tokenizer.json, or one in memory, which may be freed afterwards; `name` stands for it in errors. "truncation"
- * and "padding" are left to the caller. */
+ * and "padding" are left to the caller. `rows`: of the model's embedding; added tokens beyond them, which some files
+ * have, are left out: their text is plain text. */
 int tokenizer_from_json(const char *path, Tokenizer **out, Err *e);
-int tokenizer_from_json_memory(const char *text, size_t n, const char *name, Tokenizer **out, Err *e);
+int tokenizer_from_json_memory(const char *text, size_t n, const char *name, int64_t rows, Tokenizer **out, Err *e);
 void tokenizer_free(Tokenizer *t);
 
 int64_t tokenizer_size(const Tokenizer *t); /* ids are 0 .. size-1 */

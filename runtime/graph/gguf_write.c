@@ -118,6 +118,12 @@ int gguf_out_set(GgufOut *w, MetaValue v, Err *e) {
 }
 
 static Text text_of(const char *s) { return (Text){s, strlen(s)}; }
+
+void gguf_out_drop(GgufOut *w, const char *key) {
+    MetaValue *there = find(w, text_of(key));
+    if (there) *there = w->values[--w->n_values];
+}
+
 MetaValue gguf_u32(const char *key, uint32_t v) { return (MetaValue){.key = text_of(key), .type = META_U32, .v.u = v}; }
 MetaValue gguf_text(const char *key, const char *v) {
     return (MetaValue){.key = text_of(key), .type = META_STRING, .v.s = text_of(v)};

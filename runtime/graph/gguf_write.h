@@ -27,6 +27,7 @@ void gguf_out_free(GgufOut *w);
  * key or adds one. */
 int gguf_out_copy(GgufOut *w, const ModelFile *from, Err *e);
 int gguf_out_set(GgufOut *w, MetaValue v, Err *e);
+void gguf_out_drop(GgufOut *w, const char *key); /* also one that is not there */
 MetaValue gguf_u32(const char *key, uint32_t v);
 MetaValue gguf_text(const char *key, const char *v);
 

@@ -183,7 +183,7 @@ static void test_smollm(void) {
         return;
     }
     char *json = smollm_json(l.g);
-    CU_ASSERT_EQUAL_FATAL(tokenizer_from_json_memory(json, strlen(json), "smollm", &l.t, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(tokenizer_from_json_memory(json, strlen(json), "smollm", INT64_MAX, &l.t, &e), 0);
     memset(json, 0, strlen(json)); /* it keeps nothing of it */
     free(json);
     check_files(l.t, "SHEAF_FIXTURES", "smollm_cases.inp", "smollm_cases.out", (CaseRules){.cases = 46, .before = ""});

@@ -27,7 +27,7 @@ static char *document(const Parts *p, char *buf, size_t size) {
 
 static int load(const char *text, size_t n, Tokenizer **t, Err *e) {
     e->msg[0] = 0;
-    return tokenizer_from_json_memory(text, n, "some.json", t, e);
+    return tokenizer_from_json_memory(text, n, "some.json", INT64_MAX, t, e);
 }
 
 static void refused(const char *text, const char *why) {

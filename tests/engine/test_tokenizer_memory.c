@@ -69,7 +69,7 @@ static int run(const Source *s, const char *text, Err *e) {
     int32_t *ids = NULL;
     size_t n = 0;
     int failed =
-        s->json ? tokenizer_from_json_memory((const char *)s->bytes, s->size, "memory.json", &t, e)
+        s->json ? tokenizer_from_json_memory((const char *)s->bytes, s->size, "memory.json", INT64_MAX, &t, e)
                 : gguf_from_memory(s->bytes, s->size, s->size, "memory.gguf", &g, e) || tokenizer_from_gguf(g, &t, e);
     failed = failed || tokenizer_encode(t, text, strlen(text), true, true, &ids, &n, e);
     free(ids);

@@ -22,7 +22,7 @@ static Tokenizer *sound(void) {
                 "\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[\"a b\",\"ab a\"],\"vocab\":{");
     for (int b = 0; b < 256; b++) strbuf_printf(&s, "\"<0x%02X>\":%d,", (unsigned)b, b);
     strbuf_puts(&s, "\"a\":256,\"b\":257,\"ab\":258,\"aba\":260}}}");
-    if (s.failed || tokenizer_from_json_memory(s.data, s.len, "sound.json", &t, &e)) abort();
+    if (s.failed || tokenizer_from_json_memory(s.data, s.len, "sound.json", INT64_MAX, &t, &e)) abort();
     strbuf_free(&s);
     return t;
 }
@@ -65,7 +65,7 @@ static void fuzz_file(const uint8_t *data, size_t size, bool special) {
     Err e = {""};
     size_t text = size ? data[0] : 0, n;
     if (size < 1 + text) return;
-    if (tokenizer_from_json_memory((const char *)data + 1 + text, size - 1 - text, "fuzz.json", &t, &e)) {
+    if (tokenizer_from_json_memory((const char *)data + 1 + text, size - 1 - text, "fuzz.json", INT64_MAX, &t, &e)) {
         check_error(&e);
         if (!strstr(e.msg, "fuzz.json")) abort();
         return;
