@@ -26,9 +26,9 @@ static uint64_t hash_bytes(const void *data, size_t n) {
 static void list_differing(const Comm *c, const uint64_t *values, uint64_t value, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < c->job.size; r++) {
         if (values[r] == value) continue;
-        int n = snprintf(text + used, size - used, "%srank %d (host %s)", used ? ", " : "", r, c->names[r]);
+        int n = snprintf(text + used, size - used, "%srank %d (host %s)", used ? ", " : "", r, c->job.names[r]);
         if (n < 0 || (size_t)n >= size - used) return;
         used += (size_t)n;
     }
@@ -46,13 +46,15 @@ static uint64_t usual(const uint64_t *values, int n) {
 }
 
 int comm_check(Comm *c, const char *what, size_t n, const void *result, size_t bytes, Err *e) {
-    if (!c->check || c->size == 1) return 0;
+    if (!c->check || c->job.size == 1) return 0;
     /* By MPI alone: the check must not go through what it checks. */
     MPI_Request request;
     uint64_t mine = hash_bytes(result, bytes), *all = c->gathered;
+    mpi_enter();
     int rc = mpi_ok(MPI_Iallgather(&mine, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, c->world, &request), "the check", e);
-    if (!rc) rc = mpi_wait(&request, 1, &c->stats.wait_ns, e);
-    uint64_t value = usual(all, c->size);
+    mpi_leave();
+    if (!rc) rc = mpi_wait(&request, 1, &c->stats.wait_ns, NULL, NULL, e);
+    uint64_t value = usual(all, c->job.size);
     char who[256];
     list_differing(c, all, value, who, sizeof who);
     if (rc || !who[0]) return rc;
@@ -75,7 +77,7 @@ int comm_min(Comm *c, int64_t value, int64_t *out, Err *e) {
     int64_t *all = (int64_t *)c->gathered;
     if (comm_raw_gather_items(c, &value, sizeof value, all, e)) return -1;
     *out = all[0];
-    for (int r = 1; r < c->size; r++) *out = i64_min(*out, all[r]);
+    for (int r = 1; r < c->job.size; r++) *out = i64_min(*out, all[r]);
     return 0;
 }
 
@@ -85,7 +87,7 @@ typedef struct Vote {
 
 /* The message of rank `lowest`, told to all. */
 static int tell(Comm *c, int lowest, const Err *mine, Err *out, Err *e) {
-    memset(c->sizes, 0, (size_t)c->size * sizeof *c->sizes);
+    memset(c->sizes, 0, (size_t)c->job.size * sizeof *c->sizes);
     c->sizes[lowest] = sizeof mine->msg;
     return comm_raw_allgather(c, mine->msg, c->sizes, out->msg, e);
 }
@@ -93,17 +95,17 @@ static int tell(Comm *c, int lowest, const Err *mine, Err *out, Err *e) {
 int(comm_agree)(Comm *c, bool failed, const Err *mine, Err *e) {
     Err own = {0}, told;
     if (failed) snprintf(own.msg, sizeof own.msg, "%s", mine ? mine->msg : "failed");
-    if (c->size == 1) return failed ? err_set(e, "%s", own.msg) : 0;
+    if (c->job.size == 1) return failed ? err_set(e, "%s", own.msg) : 0;
     Vote vote = {failed, failed ? hash_bytes(own.msg, strlen(own.msg)) : 0}, *all = (Vote *)c->gathered;
     if (comm_raw_gather_items(c, &vote, sizeof vote, all, e)) return -1;
     int lowest = -1;
     bool unanimous = true;
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < c->job.size; r++) {
         if (lowest < 0 && all[r].failed) lowest = r;
         unanimous = unanimous && all[r].failed && all[r].words == all[0].words;
     }
     if (lowest < 0) return 0;
     if (tell(c, lowest, &own, &told, e)) return -1;
     if (unanimous) return err_set(e, "%s", told.msg);
-    return err_set(e, "rank %d on host %s: %s", lowest, c->names[lowest], told.msg);
+    return err_set(e, "rank %d on host %s: %s", lowest, c->job.names[lowest], told.msg);
 }

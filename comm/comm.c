@@ -20,79 +20,109 @@ static int exchange_exact(void *arg, float *x, size_t n, Err *e) {
 
 static int allreduce_piece(Comm *c, float *x, size_t n, bool exact, Err *e) {
     if (!c->shared) return network_sum(c->network, x, n, exact, e);
-    if (c->hosts == 1) return shared_allreduce(c->shared, x, n, 0, NULL, NULL, e);
+    if (c->job.hosts == 1) return shared_allreduce(c->shared, x, n, 0, NULL, NULL, e);
     int carriers = n * sizeof *x <= SMALL_BYTES ? 1 : c->carriers;
     return shared_allreduce(c->shared, x, n, carriers, exact ? exchange_exact : exchange, c, e);
 }
 
+/* Every collective begins and ends with these: others can see whether this rank has come to it. */
+static void begin(Comm *c) { life_add(&c->life->calls); }
+static int end(Comm *c, int status) {
+    life_add(&c->life->calls);
+    return status;
+}
+
 /* Alone on its host a carrier that is not local rank 0 cannot be, so without shared memory there is a network. */
-int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e) {
-    c->stats.calls++;
+static int allreduce(Comm *c, float *x, size_t n, bool exact, Err *e) {
     size_t piece = c->piece_bytes / sizeof *x;
-    for (size_t i = 0; c->size > 1 && i < n; i += piece)
+    for (size_t i = 0; c->job.size > 1 && i < n; i += piece)
         if (allreduce_piece(c, x + i, n - i < piece ? n - i : piece, exact, e)) return -1;
     return comm_check(c, "allreduce", n, x, n * sizeof *x, e);
 }
 
+int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e) {
+    c->stats.calls++;
+    begin(c);
+    return end(c, allreduce(c, x, n, exact, e));
+}
+
 /* Ranks of other hosts, from `r` on, whose data stand one behind the other: returns the first rank after them. */
 static int foreign_run(const Comm *c, int r) {
-    while (r < c->size && c->host_of[r] != c->host) r++;
+    while (r < c->job.size && c->job.host_of[r] != c->job.host) r++;
     return r;
 }
 
-int comm_raw_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e) {
+static int gather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e) {
     uint8_t *to = out;
     size_t at = 0;
-    for (int r = 0; r < c->size; at += n_bytes[r++]) c->offset[r] = at;
+    for (int r = 0; r < c->job.size; at += n_bytes[r++]) c->offset[r] = at;
     if (!c->shared) {
-        uint8_t *own = to + c->offset[c->rank];
-        if (n_bytes[c->rank] && own != mine) memmove(own, mine, n_bytes[c->rank]);
+        uint8_t *own = to + c->offset[c->job.rank];
+        if (n_bytes[c->job.rank] && own != mine) memmove(own, mine, n_bytes[c->job.rank]);
     } else {
-        for (int l = 0; l < c->local_size; l++) {
+        for (int l = 0; l < c->job.local_size; l++) {
             c->local_sizes[l] = n_bytes[c->ranks[l]];
             c->local_to[l] = to + c->offset[c->ranks[l]];
         }
-        if (shared_allgather(c->shared, mine, c->local_sizes, c->local_to, e)) return -1;
+        shared_allgather(c->shared, mine, c->local_sizes, c->local_to);
     }
-    if (c->hosts == 1) return 0;
-    if (c->local_rank == 0 && network_allgather(c->network, n_bytes, c->offset, c->host_of, to, e)) return -1;
-    for (int r = 0, end; c->shared && r < c->size; r = end) {
+    if (c->job.hosts == 1) return 0;
+    if (c->job.local_rank == 0 && network_allgather(c->network, n_bytes, c->offset, c->job.host_of, to, e)) return -1;
+    for (int r = 0, end; c->shared && r < c->job.size; r = end) {
         end = foreign_run(c, r);
-        size_t n = (end < c->size ? c->offset[end] : at) - c->offset[r];
-        if (n && shared_broadcast(c->shared, to + c->offset[r], n, e)) return -1;
-        while (end < c->size && c->host_of[end] == c->host) end++;
+        size_t n = (end < c->job.size ? c->offset[end] : at) - c->offset[r];
+        if (n) shared_broadcast(c->shared, to + c->offset[r], n);
+        while (end < c->job.size && c->job.host_of[end] == c->job.host) end++;
     }
     return 0;
 }
 
+int comm_raw_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e) {
+    begin(c);
+    return end(c, gather(c, mine, n_bytes, out, e));
+}
+
 int comm_raw_gather_items(Comm *c, const void *mine, size_t bytes, void *out, Err *e) {
-    for (int r = 0; r < c->size; r++) c->sizes[r] = bytes;
+    for (int r = 0; r < c->job.size; r++) c->sizes[r] = bytes;
     return comm_raw_allgather(c, mine, c->sizes, out, e);
 }
 
 int comm_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e) {
     c->stats.calls++;
-    if (comm_raw_allgather(c, mine, n_bytes, out, e)) return -1;
+    begin(c);
+    int status = gather(c, mine, n_bytes, out, e);
     size_t all = 0;
-    for (int r = 0; r < c->size; r++) all += n_bytes[r];
-    return comm_check(c, "allgather", all, out, all, e);
+    for (int r = 0; r < c->job.size; r++) all += n_bytes[r];
+    if (!status) status = comm_check(c, "allgather", all, out, all, e);
+    return end(c, status);
 }
 
-int comm_broadcast(Comm *c, void *data, size_t n, Err *e) {
-    c->stats.calls++;
-    for (size_t at = 0; c->size > 1 && at < n; at += c->piece_bytes) {
+static int broadcast(Comm *c, void *data, size_t n, Err *e) {
+    for (size_t at = 0; c->job.size > 1 && at < n; at += c->piece_bytes) {
         size_t m = n - at < c->piece_bytes ? n - at : c->piece_bytes;
         uint8_t *p = (uint8_t *)data + at;
-        if (c->hosts > 1 && c->local_rank == 0 && network_broadcast(c->network, p, m, e)) return -1;
-        if (c->shared && shared_broadcast(c->shared, p, m, e)) return -1;
+        if (c->job.hosts > 1 && c->job.local_rank == 0 && network_broadcast(c->network, p, m, e)) return -1;
+        if (c->shared) shared_broadcast(c->shared, p, m);
     }
     return comm_check(c, "broadcast", n, data, n, e);
 }
 
+int comm_broadcast(Comm *c, void *data, size_t n, Err *e) {
+    c->stats.calls++;
+    begin(c);
+    return end(c, broadcast(c, data, n, e));
+}
+
+static int barrier(Comm *c, Err *e) {
+    if (c->shared) shared_barrier(c->shared);
+    if (c->job.hosts == 1) return 0;
+    if (c->job.local_rank == 0 && network_barrier(c->network, e)) return -1;
+    if (c->shared) shared_broadcast(c->shared, NULL, 0);
+    return 0;
+}
+
 int comm_barrier(Comm *c, Err *e) {
     c->stats.calls++;
-    if (c->shared && shared_barrier(c->shared, e)) return -1;
-    if (c->hosts == 1) return 0;
-    if (c->local_rank == 0 && network_barrier(c->network, e)) return -1;
-    return c->shared ? shared_broadcast(c->shared, NULL, 0, e) : 0;
+    begin(c);
+    return end(c, barrier(c, e));
 }

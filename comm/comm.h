@@ -1,6 +1,10 @@
 /* Ranks and collectives. The only layer that knows MPI. Inside a host data goes through shared memory, between hosts
  * through MPI. Every rank that gets the result of a collective gets the same bits: sums have one fixed order.
- * All functions are collective unless marked local; one thread per rank calls them (MPI_THREAD_FUNNELED). */
+ * All functions are collective unless marked local; one thread per rank calls them. (A thread of comm's own calls MPI
+ * too, never at the same time: MPI_THREAD_SERIALIZED.)
+ *
+ * No wait lasts for ever: when another rank is stopped, dead, cut off or does not get on, the process ends by itself,
+ * with status 1, within the deadline and some seconds (pulse.h). */
 #pragma once
 
 #include "base/err.h"
@@ -8,12 +12,19 @@
 
 typedef struct Comm Comm;
 
+enum { COMM_NAME_BYTES = 65 }; /* HOST_NAME_MAX and the end */
+
 typedef enum Wire { WIRE_F32, WIRE_BF16 } Wire; /* what travels between hosts; inside a host always fp32 */
 
 typedef struct CommOptions {
     bool each_rank_a_host; /* every rank counts as a host of its own: network path between all */
     bool check; /* after every collective compare a hash of the result over all ranks; differing is an error */
     Wire wire;
+    double deadline_s; /* how long a rank may be silent, or the job stand still; 0: 60. To start: 15 at least */
+    /* Called before the process ends because the job cannot go on, on the one rank that is to say so, with one line
+     * that names the rank to blame. From a thread of comm's own; may be NULL. */
+    void (*lost)(void *arg, const Err *why);
+    void *lost_arg;
 } CommOptions;
 
 /* Starts MPI when needed (a process that neither mpirun nor srun --mpi=pmix started becomes 1 rank, without MPI), finds
@@ -68,6 +79,19 @@ typedef struct CommStats {
 } CommStats;
 CommStats comm_stats(const Comm *c);
 
-/* A failure in the middle of a step, that cannot be agreed: prints nothing, ends this process with status 1 after
- * telling MPI to end the job. Does not return. */
-_Noreturn void comm_abort(Comm *c);
+/* Local. A signal handler may say that this rank was asked for an early end; soon after all ranks know of it. What it
+ * means to end early is the caller's affair. */
+void comm_interrupt(Comm *c);
+bool comm_interrupted(const Comm *c); /* any rank */
+
+/* What this rank works at inside a step: words that name it when it is lost, NUL-terminated. */
+typedef union CommPlace {
+    char text[64];
+    uint64_t word[8];
+} CommPlace;
+/* Local, a few nanoseconds. NULL: no longer in a step; there a rank may take any time, as long as it lives. */
+void comm_place(Comm *c, const CommPlace *p);
+
+/* A failure in the middle of a step, that cannot be agreed: every rank's process ends with status 1, after the lowest
+ * rank has been told (CommOptions.lost) this one's message, with its rank and host. Local; does not return. */
+_Noreturn void comm_fail(Comm *c, const Err *why);

@@ -1,4 +1,3 @@
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,32 +48,33 @@ static int start_mpi(Comm *c, Err *e) {
     if (!initialized) {
         /* Only the few blocking calls of start-up spin inside MPI; where ranks share a core, this lets them pass. */
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-        if (mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", e)) return -1;
+        if (mpi_ok(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread", e)) return -1;
         c->owns_mpi = true;
-        if (provided < MPI_THREAD_FUNNELED) return err_set(e, "this MPI does not allow threads beside it");
     }
+    MPI_Query_thread(&provided);
+    if (provided < MPI_THREAD_SERIALIZED) return err_set(e, "this MPI lets only one thread of a process call it");
     if (mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &c->world), "MPI_Comm_dup", e)) return -1;
     MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN); /* inherited by what is split from it */
-    MPI_Comm_rank(c->world, &c->rank);
-    MPI_Comm_size(c->world, &c->size);
+    MPI_Comm_rank(c->world, &c->job.rank);
+    MPI_Comm_size(c->world, &c->job.size);
     return 0;
 }
 
 static int allocate(Comm *c, Err *e) {
-    size_t n = (size_t)c->size;
-    c->names = calloc(n, sizeof *c->names);
-    c->host_of = calloc(n, sizeof *c->host_of);
-    c->local_of = calloc(n, sizeof *c->local_of);
+    size_t n = (size_t)c->job.size;
+    c->job.names = calloc(n, sizeof *c->job.names);
+    c->job.host_of = calloc(n, sizeof *c->job.host_of);
+    c->job.local_of = calloc(n, sizeof *c->job.local_of);
     c->ranks = calloc(n, sizeof *c->ranks);
     c->sizes = calloc(n, sizeof *c->sizes);
     c->offset = calloc(n, sizeof *c->offset);
     c->local_sizes = calloc(n, sizeof *c->local_sizes);
     c->local_to = calloc(n, sizeof *c->local_to);
     c->gathered = calloc(2 * n, sizeof *c->gathered);
-    bool all = c->names && c->host_of && c->local_of && c->ranks && c->sizes && c->offset && c->local_sizes &&
-               c->local_to && c->gathered;
+    bool all = c->job.names && c->job.host_of && c->job.local_of && c->ranks && c->sizes && c->offset &&
+               c->local_sizes && c->local_to && c->gathered;
     if (all) return 0;
-    err_set(e, "no memory for the tables of %d ranks", c->size);
+    err_set(e, "no memory for the tables of %d ranks", c->job.size);
     return -1;
 }
 
@@ -86,57 +86,90 @@ static void own_name(char name[COMM_NAME_BYTES]) {
 static int find_names(Comm *c, Err *e) {
     char name[COMM_NAME_BYTES];
     own_name(name);
-    return mpi_ok(MPI_Allgather(name, sizeof name, MPI_CHAR, c->names, sizeof name, MPI_CHAR, c->world),
+    return mpi_ok(MPI_Allgather(name, sizeof name, MPI_CHAR, c->job.names, sizeof name, MPI_CHAR, c->world),
                   "MPI_Allgather", e);
 }
 
 /* Fills host_of, local_of and the numbers from each rank's leader, the lowest rank of its host. */
 static void number_hosts(Comm *c, const int *leader) {
     int *count = c->ranks; /* scratch for now: ranks of each host so far */
-    for (int r = 0; r < c->size; r++) {
-        if (leader[r] == r) c->host_of[r] = c->hosts++;
-        else c->host_of[r] = c->host_of[leader[r]];
-        c->local_of[r] = count[c->host_of[r]]++;
+    for (int r = 0; r < c->job.size; r++) {
+        if (leader[r] == r) c->job.host_of[r] = c->job.hosts++;
+        else c->job.host_of[r] = c->job.host_of[leader[r]];
+        c->job.local_of[r] = count[c->job.host_of[r]]++;
     }
     bool even = true;
-    for (int h = 1; h < c->hosts; h++) even = even && count[h] == count[0];
-    c->host = c->host_of[c->rank];
-    c->local_rank = c->local_of[c->rank];
-    c->local_size = count[c->host];
-    c->carriers = even ? c->local_size : 1;
-    for (int r = 0; r < c->size; r++)
-        if (c->host_of[r] == c->host) c->ranks[c->local_of[r]] = r;
+    for (int h = 1; h < c->job.hosts; h++) even = even && count[h] == count[0];
+    c->job.host = c->job.host_of[c->job.rank];
+    c->job.local_rank = c->job.local_of[c->job.rank];
+    c->job.local_size = count[c->job.host];
+    c->carriers = even ? c->job.local_size : 1;
+    c->job.messengers = c->carriers > 1 ? 2 : 1; /* a second one where it has counterparts */
+    for (int r = 0; r < c->job.size; r++)
+        if (c->job.host_of[r] == c->job.host) c->ranks[c->job.local_of[r]] = r;
 }
 
 static int find_hosts(Comm *c, bool each_alone, Err *e) {
-    int leader = c->rank, *leaders = (int *)c->gathered;
+    int leader = c->job.rank, *leaders = (int *)c->gathered;
     int rc = 0;
     if (!each_alone) {
-        rc = mpi_ok(MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &c->local),
+        rc = mpi_ok(MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->job.rank, MPI_INFO_NULL, &c->local),
                     "MPI_Comm_split_type", e);
         if (!rc) rc = mpi_ok(MPI_Bcast(&leader, 1, MPI_INT, 0, c->local), "MPI_Bcast", e);
     }
     if (!rc) rc = mpi_ok(MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, c->world), "MPI_Allgather", e);
     if (!rc) number_hosts(c, leaders);
-    if (rc || c->hosts == 1) return rc;
-    int carrier = c->local_rank < c->carriers;
-    return mpi_ok(MPI_Comm_split(c->world, carrier ? c->local_rank : MPI_UNDEFINED, c->host, &c->peers),
+    if (rc || c->job.hosts == 1) return rc;
+    int carrier = c->job.local_rank < c->carriers;
+    return mpi_ok(MPI_Comm_split(c->world, carrier ? c->job.local_rank : MPI_UNDEFINED, c->job.host, &c->peers),
                   "MPI_Comm_split", e);
+}
+
+/* Where the ranks of this host tell of themselves: in the memory they share, else in this rank's own. */
+static int make_table(Comm *c, Err *e) {
+    size_t bytes = round_up(life_table_bytes(c->job.size), _Alignof(LifeTable));
+    if (c->shared) {
+        c->table = shared_extra(c->shared);
+    } else {
+        c->table = c->own_table = aligned_alloc(_Alignof(LifeTable), bytes);
+        if (!c->table) return err_set(e, "no memory for the table of %d ranks", c->job.size);
+        memset(c->table, 0, bytes);
+    }
+    c->life = &c->table->life[c->job.rank];
+    return 0;
 }
 
 /* The memory of each host, then the buffers between hosts: a failure anywhere is everyone's. */
 static int connect_ranks(Comm *c, Wire wire, Err *e) {
     int rc = 0;
-    if (c->local_size > 1 && (rc = shared_create(c->local, SEGMENT_ANY, &c->ops, &c->stats, &c->shared, e)))
-        err_context(e, "shared memory on host %s", c->names[c->rank]);
+    size_t table = life_table_bytes(c->job.size);
+    if (c->job.local_size > 1 && (rc = shared_create(c->local, SEGMENT_ANY, table, &c->ops, &c->stats, &c->shared, e)))
+        err_context(e, "shared memory on host %s", c->job.names[c->job.rank]);
+    if (!rc) rc = make_table(c, e);
     if (mpi_agree(c->world, rc, e)) return -1;
     uint64_t piece = c->shared ? shared_piece_bytes(c->shared) : 1u << 20, lowest;
     if (mpi_ok(MPI_Allreduce(&piece, &lowest, 1, MPI_UINT64_T, MPI_MIN, c->world), "MPI_Allreduce", e)) return -1;
     c->piece_bytes = lowest;
     if (c->shared) shared_limit_piece(c->shared, c->piece_bytes);
     if (c->peers != MPI_COMM_NULL)
-        rc = network_create(c->peers, wire, c->piece_bytes, c->size, &c->ops, &c->stats, &c->network, e);
-    return mpi_agree(c->world, rc, e);
+        rc = network_create(c->peers, wire, c->piece_bytes, c->job.size, &c->ops, &c->stats, &c->network, e);
+    if (!rc && c->pulse)
+        rc = pulse_connect(c->pulse, &c->job, c->table,
+                           c->job.local_rank < c->job.messengers ? c->peers : MPI_COMM_NULL, e);
+    if (mpi_agree(c->world, rc, e)) return -1;
+    if (c->network) network_on_arrival(c->network, c->life, c->pulse);
+    if (c->pulse) pulse_begin(c->pulse);
+    return 0;
+}
+
+/* With MPI entered. */
+static int create_in_mpi(Comm *c, const CommOptions *o, Err *e) {
+    if (start_mpi(c, e) || mpi_agree(c->world, allocate(c, e), e) || find_names(c, e)) return -1;
+    if (c->job.size == 1) {
+        pulse_free(c->pulse);
+        c->pulse = NULL;
+    }
+    return find_hosts(c, o->each_rank_a_host, e) ? -1 : connect_ranks(c, o->wire, e);
 }
 
 static int create(Comm *c, const CommOptions *o, Err *e) {
@@ -144,16 +177,20 @@ static int create(Comm *c, const CommOptions *o, Err *e) {
     MPI_Initialized(&initialized);
     comm_set_kernels(c, NULL);
     c->check = o->check;
+    c->lost = o->lost;
+    c->lost_arg = o->lost_arg;
     if (!initialized && !launched()) {
-        c->size = 1;
+        c->job.size = 1;
         if (allocate(c, e)) return -1;
-        own_name(c->names[0]);
-        number_hosts(c, &c->rank);
-        return 0;
+        own_name(c->job.names[0]);
+        number_hosts(c, &c->job.rank);
+        return make_table(c, e);
     }
-    if (start_mpi(c, e) || mpi_agree(c->world, allocate(c, e), e) || find_names(c, e)) return -1;
-    if (find_hosts(c, o->each_rank_a_host, e)) return -1;
-    return connect_ranks(c, o->wire, e);
+    if (pulse_start(o, "the start of the job", &c->pulse, e)) return -1;
+    mpi_enter();
+    int status = create_in_mpi(c, o, e);
+    mpi_leave();
+    return status;
 }
 
 int comm_create(const CommOptions *o, Comm **out, Err *e) {
@@ -172,15 +209,20 @@ int comm_create(const CommOptions *o, Comm **out, Err *e) {
 
 void comm_free(Comm *c) {
     if (!c) return;
+    if (c->pulse) pulse_disconnect(c->pulse, "the end of the job");
     shared_free(c->shared);
     network_free(c->network);
     MPI_Comm *groups[] = {&c->peers, &c->local, &c->world};
+    mpi_enter();
     for (size_t i = 0; i < 3; i++)
         if (*groups[i] != MPI_COMM_NULL) MPI_Comm_free(groups[i]);
     if (c->owns_mpi) MPI_Finalize();
-    free(c->names);
-    free(c->host_of);
-    free(c->local_of);
+    mpi_leave();
+    pulse_free(c->pulse);
+    free(c->own_table);
+    free(c->job.names);
+    free(c->job.host_of);
+    free(c->job.local_of);
     free(c->ranks);
     free(c->sizes);
     free(c->offset);
@@ -192,30 +234,30 @@ void comm_free(Comm *c) {
 
 /* ---- what there is ------------------------------------------------------------------------------------------------*/
 
-int comm_rank(const Comm *c) { return c->rank; }
-int comm_size(const Comm *c) { return c->size; }
-int comm_host(const Comm *c) { return c->host; }
-int comm_hosts(const Comm *c) { return c->hosts; }
-int comm_local_rank(const Comm *c) { return c->local_rank; }
-int comm_local_size(const Comm *c) { return c->local_size; }
-const char *comm_host_name(const Comm *c, int rank) { return c->names[rank]; }
+int comm_rank(const Comm *c) { return c->job.rank; }
+int comm_size(const Comm *c) { return c->job.size; }
+int comm_host(const Comm *c) { return c->job.host; }
+int comm_hosts(const Comm *c) { return c->job.hosts; }
+int comm_local_rank(const Comm *c) { return c->job.local_rank; }
+int comm_local_size(const Comm *c) { return c->job.local_size; }
+const char *comm_host_name(const Comm *c, int rank) { return c->job.names[rank]; }
 CommStats comm_stats(const Comm *c) { return c->stats; }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------*/
+void comm_interrupt(Comm *c) { atomic_store_explicit(&c->life->interrupted, 1, memory_order_relaxed); }
 
-static void end_now(int signal_number) {
-    (void)signal_number;
-    _exit(1);
+bool comm_interrupted(const Comm *c) {
+    bool any = false;
+    for (int q = 0; q < c->job.size; q++)
+        any = any || atomic_load_explicit(&c->table->life[q].interrupted, memory_order_relaxed);
+    return any;
 }
 
-_Noreturn void comm_abort(Comm *c) {
-    enum { SECONDS = 5 };
-    if (c && c->shared) shared_tell_aborted(c->shared);
-    if (c && c->world != MPI_COMM_NULL) {
-        /* MPI_Abort talks to the launcher and may hang when that is what broke. */
-        signal(SIGALRM, end_now);
-        alarm(SECONDS);
-        MPI_Abort(c->world, 1);
-    }
+/* ---- a step -------------------------------------------------------------------------------------------------------*/
+
+void comm_place(Comm *c, const CommPlace *p) { life_place(c->life, p); }
+
+_Noreturn void comm_fail(Comm *c, const Err *why) {
+    if (c->pulse) pulse_fail(c->pulse, why->msg);
+    if (c->lost) c->lost(c->lost_arg, why);
     _exit(1);
 }

@@ -4,27 +4,29 @@
 #include <mpi.h>
 
 #include "network.h"
+#include "pulse.h"
 #include "shared.h"
 
-enum { COMM_NAME_BYTES = 65 }; /* HOST_NAME_MAX and the end */
-
 struct Comm {
-    int rank, size, host, hosts, local_rank, local_size;
+    Job job;
     int carriers; /* ranks of each host that take part in a large sum between hosts */
     bool owns_mpi, check;
     MPI_Comm world, local,
-        peers; /* MPI_COMM_NULL where there is none; peers: this rank's counterparts on other hosts */
-    char (*names)[COMM_NAME_BYTES]; /* [size]: each rank's host */
-    int *host_of;                   /* [size] */
-    int *local_of;                  /* [size]: each rank's number within its host */
-    int *ranks;                     /* [local_size]: the ranks of this host */
-    size_t *sizes, *offset;         /* [size]: scratch of agreements and of allgathers */
-    size_t *local_sizes;            /* [local_size]: scratch */
-    uint8_t **local_to;             /* [local_size]: scratch */
-    uint64_t *gathered;             /* [2 size]: scratch of agreements and of the check */
-    Shared *shared;                 /* NULL: alone on this host */
-    Network *network;               /* NULL: one host, or this rank is no carrier */
-    size_t piece_bytes;             /* of one piece of an allreduce, the same on all */
+        peers;              /* MPI_COMM_NULL where there is none; peers: this rank's counterparts on other hosts */
+    int *ranks;             /* [local_size]: the ranks of this host */
+    size_t *sizes, *offset; /* [size]: scratch of agreements and of allgathers */
+    size_t *local_sizes;    /* [local_size]: scratch */
+    uint8_t **local_to;     /* [local_size]: scratch */
+    uint64_t *gathered;     /* [2 size]: scratch of agreements and of the check */
+    Shared *shared;         /* NULL: alone on this host */
+    Network *network;       /* NULL: one host, or this rank is no carrier */
+    size_t piece_bytes;     /* of one piece of an allreduce, the same on all */
+    Pulse *pulse;           /* NULL: one rank */
+    LifeTable *table;       /* what the ranks tell of themselves: in the host's shared memory, or own_table */
+    LifeTable *own_table;
+    Life *life; /* this rank's */
+    void (*lost)(void *arg, const Err *why);
+    void *lost_arg;
     Ops ops;
     CommStats stats;
 };

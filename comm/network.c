@@ -9,8 +9,10 @@ enum {
     /* Up to this many bytes on the wire everyone sends everything to everyone (one latency); above, with more than two
      * hosts, reduce-scatter and all-gather (two latencies, 2 (H-1)/H vectors in place of H-1). */
     ONE_SHOT_BYTES = 16384,
-    MESSAGE_BYTES = 4 << 20, /* longer data are cut */
-    BLOCK = 1024,            /* values decoded at a time, so that the decoded ones stay in the L1 or L2 cache */
+    /* Longer data are cut into messages of this size: on a slow link each tells that something moves. */
+    MESSAGE_BYTES = 128 << 10,
+    BATCH_BYTES = 1 << 20, /* begun together, of each rank's data in an allgather and of a broadcast */
+    BLOCK = 1024,          /* values decoded at a time, so that the decoded ones stay in the L1 or L2 cache */
     TAG_SUM = 1,
     TAG_SHARE,
     TAG_BROADCAST,
@@ -22,13 +24,16 @@ struct Network {
     MPI_Comm peers;
     int host, hosts, n_ranks;
     Wire wire;
-    MPI_Request *requests; /* n_requests are begun; room for an allgather's */
+    MPI_Request *requests; /* n_requests are begun; room for those of an allgather, or of a sum */
+    int *from;             /* [as requests] host whose message it receives; -1: it sends */
     int n_requests;
     uint8_t *send, *receive; /* wire bytes of what this host sends, and of what it receives */
     float *decoded;          /* [hosts][BLOCK] */
     const float **src;       /* [hosts] */
     const Ops *ops;
     CommStats *stats;
+    Life *life;
+    Pulse *pulse;
 };
 
 int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, const Ops *ops, CommStats *stats,
@@ -44,12 +49,14 @@ int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, c
     MPI_Comm_size(peers, &w->hosts);
     /* Received at once: everything from everyone in a one-shot sum, else two vectors at most. */
     size_t hosts = (size_t)w->hosts, room = 2 * piece_bytes + hosts * (ONE_SHOT_BYTES + 256);
-    w->requests = calloc((size_t)n_ranks * hosts + 2 * hosts, sizeof(MPI_Request));
+    size_t messages = hosts * (2 * (piece_bytes / MESSAGE_BYTES + 1) + (size_t)n_ranks * (BATCH_BYTES / MESSAGE_BYTES));
+    w->requests = calloc(messages, sizeof *w->requests);
+    w->from = calloc(messages, sizeof *w->from);
     w->send = malloc(piece_bytes);
     w->receive = malloc(room);
     w->decoded = malloc(hosts * BLOCK * sizeof(float));
     w->src = calloc(hosts, sizeof *w->src);
-    if (w->requests && w->send && w->receive && w->decoded && w->src) {
+    if (w->requests && w->from && w->send && w->receive && w->decoded && w->src) {
         *out = w;
         return 0;
     }
@@ -57,9 +64,15 @@ int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, c
     return err_set(e, "no memory for the network's buffers (%zu bytes)", room + piece_bytes);
 }
 
+void network_on_arrival(Network *w, Life *life, Pulse *pulse) {
+    w->life = life;
+    w->pulse = pulse;
+}
+
 void network_free(Network *w) {
     if (!w) return;
     free(w->requests);
+    free(w->from);
     free(w->send);
     free(w->receive);
     free(w->decoded);
@@ -71,20 +84,48 @@ void network_free(Network *w) {
  * --------------------------------------------------------------*/
 
 static int send_to(Network *w, int host, int tag, const void *data, size_t bytes, Err *e) {
-    MPI_Request *r = &w->requests[w->n_requests++];
+    const uint8_t *p = data;
     w->stats->network_bytes += bytes;
-    return mpi_ok(MPI_Isend(data, (int)bytes, MPI_BYTE, host, tag, w->peers, r), "sending to another host", e);
+    do {
+        size_t m = bytes < MESSAGE_BYTES ? bytes : MESSAGE_BYTES;
+        MPI_Request *r = &w->requests[w->n_requests];
+        w->from[w->n_requests++] = -1;
+        mpi_enter();
+        int code = MPI_Isend(p, (int)m, MPI_BYTE, host, tag, w->peers, r);
+        mpi_leave();
+        if (mpi_ok(code, "sending to another host", e)) return -1;
+        if (m) p += m;
+        bytes -= m;
+    } while (bytes);
+    return 0;
 }
 
 static int receive_from(Network *w, int host, int tag, void *data, size_t bytes, Err *e) {
-    MPI_Request *r = &w->requests[w->n_requests++];
-    return mpi_ok(MPI_Irecv(data, (int)bytes, MPI_BYTE, host, tag, w->peers, r), "receiving from another host", e);
+    uint8_t *p = data;
+    do {
+        size_t m = bytes < MESSAGE_BYTES ? bytes : MESSAGE_BYTES;
+        MPI_Request *r = &w->requests[w->n_requests];
+        w->from[w->n_requests++] = host;
+        mpi_enter();
+        int code = MPI_Irecv(p, (int)m, MPI_BYTE, host, tag, w->peers, r);
+        mpi_leave();
+        if (mpi_ok(code, "receiving from another host", e)) return -1;
+        if (m) p += m;
+        bytes -= m;
+    } while (bytes);
+    return 0;
+}
+
+static void arrived(void *arg, int index) {
+    Network *w = arg;
+    life_add(&w->life->moves);
+    if (w->from[index] >= 0) pulse_traffic(w->pulse, w->from[index]);
 }
 
 static int finish(Network *w, Err *e) {
     int n = w->n_requests;
     w->n_requests = 0;
-    return mpi_wait(w->requests, n, &w->stats->wait_ns, e);
+    return mpi_wait(w->requests, n, &w->stats->wait_ns, arrived, w, e);
 }
 
 /* ---- the sum
@@ -188,8 +229,8 @@ int network_sum(Network *w, float *x, size_t n, bool exact, Err *e) {
  * -----------------------------------------------------------------------------------------------------*/
 
 int network_broadcast(Network *w, void *data, size_t n, Err *e) {
-    for (size_t at = 0; at < n; at += MESSAGE_BYTES) {
-        size_t m = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
+    for (size_t at = 0; at < n; at += BATCH_BYTES) {
+        size_t m = n - at < BATCH_BYTES ? n - at : BATCH_BYTES;
         uint8_t *p = (uint8_t *)data + at;
         if (w->host && receive_from(w, 0, TAG_BROADCAST, p, m, e)) return -1;
         for (int h = 1; h < w->hosts && !w->host; h++)
@@ -201,7 +242,7 @@ int network_broadcast(Network *w, void *data, size_t n, Err *e) {
 
 /* The part of every rank's data that begins `at` bytes into it. */
 static int allgather_part(Network *w, size_t n, size_t at, int rank, int owner, uint8_t *data, Err *e) {
-    size_t m = n <= at ? 0 : n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
+    size_t m = n <= at ? 0 : n - at < BATCH_BYTES ? n - at : BATCH_BYTES;
     if (!m) return 0;
     if (owner != w->host) return receive_from(w, owner, TAG_GATHER + rank, data + at, m, e);
     for (int i = 1; i < w->hosts; i++)
@@ -213,7 +254,7 @@ int network_allgather(Network *w, const size_t *n_bytes, const size_t *offset, c
                       Err *e) {
     size_t most = 0;
     for (int r = 0; r < w->n_ranks; r++) most = n_bytes[r] > most ? n_bytes[r] : most;
-    for (size_t at = 0; at < most; at += MESSAGE_BYTES) {
+    for (size_t at = 0; at < most; at += BATCH_BYTES) {
         for (int r = 0; r < w->n_ranks; r++)
             if (allgather_part(w, n_bytes[r], at, r, host_of[r], out + offset[r], e)) return -1;
         if (finish(w, e)) return -1;

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include "ops.h"
+#include "pulse.h"
 
 typedef struct Network Network;
 
@@ -13,6 +14,8 @@ typedef struct Network Network;
 int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, const Ops *ops, CommStats *stats,
                    Network **out, Err *e);
 void network_free(Network *w);
+/* Each message that arrives is told to this rank's Life and Pulse, which outlive *w. Local. */
+void network_on_arrival(Network *w, Life *life, Pulse *pulse);
 
 /* x[n] = sum over the hosts in order, in place, the same bits on all. On a bf16 wire (unless `exact`) every host's
  * addend is rounded to bf16, and with three hosts or more the sum too; the result of an element does not depend on n.

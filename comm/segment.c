@@ -14,9 +14,8 @@
 
 enum {
     PAGE = 4096,
-    CONTROL_PER_RANK = 128, /* see shared.c: one flag on a pair of cache lines of its own */
-    SKEW = 2 * PAGE,        /* room in a rank's area to shift its slots */
-    SKEW_STEP = 192,        /* so that equal offsets in different slots do not meet in the same set of the L1 cache */
+    SKEW = 2 * PAGE, /* room in a rank's area to shift its slots */
+    SKEW_STEP = 192, /* so that equal offsets in different slots do not meet in the same set of the L1 cache */
 };
 
 /* What local rank 0 tells the others. The inode's identity guards against opening something else under the same path,
@@ -30,12 +29,10 @@ typedef struct Offer {
 
 static const size_t slot_sizes[] = {1u << 20, 1u << 18, 1u << 16};
 
-size_t segment_control_bytes(int ranks) { return round_up((size_t)(ranks + 1) * CONTROL_PER_RANK, PAGE); }
-
 static size_t area_bytes(size_t slot_bytes) { return 2 * slot_bytes + SKEW; }
 
 static size_t area_offset(const Segment *s, int rank) {
-    return segment_control_bytes(s->ranks) + (size_t)rank * area_bytes(s->slot_bytes);
+    return s->control_bytes + (size_t)rank * area_bytes(s->slot_bytes);
 }
 
 uint8_t *segment_slot(const Segment *s, int rank, int slot) {
@@ -98,7 +95,7 @@ static int accept_offer(const Offer *offer, Err *e) {
 
 /* Allocates the pages that are this rank's to write, so that too little memory is an error here and now. */
 static int allocate_mine(const Segment *s, int fd, int rank, Err *e) {
-    int rc = rank ? 0 : posix_fallocate(fd, 0, (off_t)segment_control_bytes(s->ranks));
+    int rc = rank ? 0 : posix_fallocate(fd, 0, (off_t)s->control_bytes);
     if (!rc) rc = posix_fallocate(fd, (off_t)area_offset(s, rank), (off_t)area_bytes(s->slot_bytes));
     errno = rc;
     return rc ? err_errno(e, "%zu bytes of shared memory for this rank", area_bytes(s->slot_bytes)) : 0;
@@ -114,7 +111,7 @@ static int map_and_allocate(Segment *s, int fd, int rank, Err *e) {
 
 static int try_create(MPI_Comm local, int rank, SegmentKind kind, size_t slot_bytes, Segment *s, Err *e) {
     s->slot_bytes = slot_bytes;
-    s->bytes = segment_control_bytes(s->ranks) + (size_t)s->ranks * area_bytes(slot_bytes);
+    s->bytes = s->control_bytes + (size_t)s->ranks * area_bytes(slot_bytes);
     Offer offer = {0};
     int fd = -1, rc;
     if (rank == 0) {
@@ -139,9 +136,9 @@ static int try_create(MPI_Comm local, int rank, SegmentKind kind, size_t slot_by
     return -1;
 }
 
-int segment_create(MPI_Comm local, SegmentKind kind, Segment *out, Err *e) {
+int segment_create(MPI_Comm local, SegmentKind kind, size_t control_bytes, Segment *out, Err *e) {
     static const SegmentKind all[] = {SEGMENT_MEMFD, SEGMENT_SHM};
-    Segment s = {0};
+    Segment s = {.control_bytes = round_up(control_bytes, PAGE)};
     Err own;
     int rank;
     if (!e) e = &own;

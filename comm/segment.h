@@ -6,9 +6,10 @@
 #include "base/err.h"
 
 typedef struct Segment {
-    uint8_t *base;     /* mapped, owned */
-    size_t bytes;      /* of the whole mapping */
-    size_t slot_bytes; /* what one slot holds; the same on all ranks of the host */
+    uint8_t *base;        /* mapped, owned */
+    size_t bytes;         /* of the whole mapping */
+    size_t control_bytes; /* of the control area, whole pages */
+    size_t slot_bytes;    /* what one slot holds; the same on all ranks of the host */
     int ranks;
 } Segment;
 
@@ -21,10 +22,10 @@ typedef enum SegmentKind {
 } SegmentKind;
 
 /* Collective over `local`, the ranks of one host. All pages exist when it returns (no SIGBUS later), those of a rank's
- * area allocated by that rank, hence on its NUMA node. All ranks succeed, or all fail with the same message. */
-int segment_create(MPI_Comm local, SegmentKind kind, Segment *out, Err *e);
+ * area allocated by that rank, hence on its NUMA node. The control area stands at base, has control_bytes at least and
+ * is zero at first. All ranks succeed, or all fail with the same message. */
+int segment_create(MPI_Comm local, SegmentKind kind, size_t control_bytes, Segment *out, Err *e);
 void segment_free(Segment *s); /* also of a zeroed Segment. Local. */
 
-/* The control area (segment_control_bytes, zero at first) and slot 0 or 1 of a rank. Local. */
-size_t segment_control_bytes(int ranks);
+/* Slot 0 or 1 of a rank. Local. */
 uint8_t *segment_slot(const Segment *s, int rank, int slot);

@@ -27,17 +27,11 @@ typedef struct Flag {
     _Alignas(128) _Atomic uint64_t stage; /* 128: neighbouring lines are fetched in pairs */
 } Flag;
 
-/* The segment's control area: one line for the host, one for each rank. */
-typedef struct Control {
-    _Alignas(128) _Atomic int aborted; /* 1 + the local rank that ended the job */
-    Flag flags[];
-} Control;
-
 struct Shared {
     int rank, size;
     bool crowded; /* more ranks than cores */
     Segment segment;
-    Control *control;
+    Flag *flags; /* [size]: the segment's control area; behind them the caller's extra memory */
     size_t piece_bytes;
     uint64_t stage;       /* the last one this rank has posted */
     uint64_t piece_stage; /* the first stage of the current piece */
@@ -59,7 +53,8 @@ static int find_crowded(MPI_Comm local, int size, bool *crowded, Err *e) {
     return 0;
 }
 
-int shared_create(MPI_Comm local, SegmentKind kind, const Ops *ops, CommStats *stats, Shared **out, Err *e) {
+int shared_create(MPI_Comm local, SegmentKind kind, size_t extra_bytes, const Ops *ops, CommStats *stats, Shared **out,
+                  Err *e) {
     Shared *s = calloc(1, sizeof *s);
     int rc = s ? 0 : err_set(e, "no memory for the state of the shared-memory collectives");
     if (!rc) {
@@ -72,11 +67,11 @@ int shared_create(MPI_Comm local, SegmentKind kind, const Ops *ops, CommStats *s
         if (!s->seen || !s->src) rc = err_set(e, "no memory for the state of the shared-memory collectives");
     }
     if (mpi_agree(local, rc, e) || !s || find_crowded(local, s->size, &s->crowded, e) ||
-        segment_create(local, kind, &s->segment, e)) {
+        segment_create(local, kind, (size_t)s->size * sizeof(Flag) + extra_bytes, &s->segment, e)) {
         shared_free(s);
         return -1;
     }
-    s->control = (Control *)s->segment.base;
+    s->flags = (Flag *)s->segment.base;
     s->piece_bytes = s->segment.slot_bytes;
     *out = s;
     return 0;
@@ -95,77 +90,67 @@ void shared_limit_piece(Shared *s, size_t bytes) {
     if (bytes < s->piece_bytes) s->piece_bytes = bytes;
 }
 
-void shared_tell_aborted(Shared *s) { atomic_store(&s->control->aborted, s->rank + 1); }
+void *shared_extra(const Shared *s) { return s->flags + s->size; }
 
 /* ---- flags --------------------------------------------------------------------------------------------------------*/
 
-static void post(Shared *s) {
-    atomic_store_explicit(&s->control->flags[s->rank].stage, ++s->stage, memory_order_release);
-}
+static void post(Shared *s) { atomic_store_explicit(&s->flags[s->rank].stage, ++s->stage, memory_order_release); }
 
-static int wait_long(Shared *s, int rank, uint64_t stage, Err *e) {
-    _Atomic uint64_t *flag = &s->control->flags[rank].stage;
+static void wait_long(Shared *s, int rank, uint64_t stage) {
+    _Atomic uint64_t *flag = &s->flags[rank].stage;
     Wait w = {0};
-    while ((s->seen[rank] = atomic_load_explicit(flag, memory_order_acquire)) < stage) {
-        int aborted = atomic_load_explicit(&s->control->aborted, memory_order_relaxed);
-        if (aborted) return err_set(e, "rank %d of this host has ended the job", aborted - 1);
-        wait_step(&w, s->crowded);
-    }
+    while ((s->seen[rank] = atomic_load_explicit(flag, memory_order_acquire)) < stage) wait_step(&w, s->crowded);
     s->stats->wait_ns += wait_ns(&w);
-    return 0;
 }
 
-static inline int wait_for(Shared *s, int rank, uint64_t stage, Err *e) {
-    return s->seen[rank] >= stage ? 0 : wait_long(s, rank, stage, e);
+static inline void wait_for(Shared *s, int rank, uint64_t stage) {
+    if (s->seen[rank] < stage) wait_long(s, rank, stage);
 }
 
-static int wait_all(Shared *s, uint64_t stage, Err *e) {
+static void wait_all(Shared *s, uint64_t stage) {
     for (int q = 0; q < s->size; q++)
-        if (q != s->rank && wait_for(s, q, stage, e)) return -1;
-    return 0;
+        if (q != s->rank) wait_for(s, q, stage);
 }
 
 /* Turns to the other slot. `writes`: this rank will write into it. */
-static int piece_begin(Shared *s, bool writes, Err *e) {
+static void piece_begin(Shared *s, bool writes) {
     uint64_t before = s->piece_stage;
     s->piece_stage = s->stage + 1;
     s->slot ^= 1;
-    return writes ? wait_all(s, before, e) : 0;
+    if (writes) wait_all(s, before);
 }
 
 static uint8_t *slot_of(const Shared *s, int rank) { return segment_slot(&s->segment, rank, s->slot); }
 
 /* ---- collectives --------------------------------------------------------------------------------------------------*/
 
-int shared_barrier(Shared *s, Err *e) {
-    if (piece_begin(s, false, e)) return -1;
+void shared_barrier(Shared *s) {
+    piece_begin(s, false);
     post(s);
-    return wait_all(s, s->stage, e);
+    wait_all(s, s->stage);
 }
 
-static int broadcast_piece(Shared *s, uint8_t *data, size_t n, Err *e) {
+static void broadcast_piece(Shared *s, uint8_t *data, size_t n) {
     bool root = s->rank == 0;
-    if (piece_begin(s, root, e)) return -1;
+    piece_begin(s, root);
     if (root && n) {
         memcpy(slot_of(s, 0), data, n);
         s->stats->shared_bytes += n;
     }
     post(s);
-    if (root) return 0;
-    if (wait_for(s, 0, s->stage, e)) return -1;
+    if (root) return;
+    wait_for(s, 0, s->stage);
     if (n) memcpy(data, slot_of(s, 0), n);
-    return 0;
 }
 
-int shared_broadcast(Shared *s, void *data, size_t n, Err *e) {
+void shared_broadcast(Shared *s, void *data, size_t n) {
     uint8_t *at = data;
     do {
         size_t m = n < s->piece_bytes ? n : s->piece_bytes;
-        if (broadcast_piece(s, at, m, e)) return -1;
+        broadcast_piece(s, at, m);
         if (m) at += m;
         n -= m;
     } while (n);
-    return 0;
 }
 
 /* Bytes [from, from + piece) of each rank's n_bytes. */
@@ -173,12 +158,12 @@ static size_t piece_of(size_t n_bytes, size_t from, size_t piece) {
     return n_bytes <= from ? 0 : n_bytes - from < piece ? n_bytes - from : piece;
 }
 
-int shared_allgather(Shared *s, const void *mine, const size_t *n_bytes, uint8_t *const *to, Err *e) {
+void shared_allgather(Shared *s, const void *mine, const size_t *n_bytes, uint8_t *const *to) {
     size_t most = 0, own = n_bytes[s->rank];
     for (int q = 0; q < s->size; q++) most = n_bytes[q] > most ? n_bytes[q] : most;
     for (size_t from = 0; from < most; from += s->piece_bytes) {
         size_t m = piece_of(own, from, s->piece_bytes);
-        if (piece_begin(s, m > 0, e)) return -1;
+        piece_begin(s, m > 0);
         if (m) memcpy(slot_of(s, s->rank), (const uint8_t *)mine + from, m);
         s->stats->shared_bytes += m;
         post(s);
@@ -186,12 +171,11 @@ int shared_allgather(Shared *s, const void *mine, const size_t *n_bytes, uint8_t
             int q = (s->rank + i) % s->size;
             m = piece_of(n_bytes[q], from, s->piece_bytes);
             if (!m) continue;
-            if (wait_for(s, q, s->stage, e)) return -1;
+            wait_for(s, q, s->stage);
             memcpy(to[q] + from, slot_of(s, q), m);
         }
     }
     if (own && to[s->rank] != mine) memmove(to[s->rank], mine, own);
-    return 0;
 }
 
 /* Sum of x over the ranks, values [begin, begin + n) of the piece; each rank's but our own stand in its slot. */
@@ -200,14 +184,13 @@ static void sum_slots(Shared *s, const float *x, size_t begin, size_t n, float *
     s->ops->sum(s->src, s->size, (int64_t)n, dst);
 }
 
-static int allreduce_one_shot(Shared *s, float *x, size_t n, Err *e) {
-    if (piece_begin(s, true, e)) return -1;
+static void allreduce_one_shot(Shared *s, float *x, size_t n) {
+    piece_begin(s, true);
     memcpy(slot_of(s, s->rank), x, n * sizeof *x);
     s->stats->shared_bytes += n * sizeof *x;
     post(s);
-    if (wait_all(s, s->stage, e)) return -1;
+    wait_all(s, s->stage);
     sum_slots(s, x, 0, n, x);
-    return 0;
 }
 
 /* How a piece is divided: carrier c sums slice c, in `chunks` chunks of at most `chunk` values. */
@@ -247,37 +230,39 @@ static int sum_chunk(Shared *s, const Division *d, size_t k, float *x, SharedExc
     return 0;
 }
 
-static int fetch_chunks(Shared *s, const Division *d, size_t k, uint64_t stage, float *x, Err *e) {
+static void fetch_chunks(Shared *s, const Division *d, size_t k, uint64_t stage, float *x) {
     for (int i = 1; i < s->size; i++) {
         int q = (s->rank + i) % s->size;
         if (q >= d->carriers) continue;
         size_t begin, end;
         chunk_range(d, q, k, &begin, &end);
         if (begin == end) continue;
-        if (wait_for(s, q, stage, e)) return -1;
+        wait_for(s, q, stage);
         memcpy(x + begin, (const float *)slot_of(s, q) + begin, (end - begin) * sizeof *x);
     }
-    return 0;
 }
 
 int shared_allreduce(Shared *s, float *x, size_t n, int carriers, SharedExchange *exchange, void *arg, Err *e) {
-    if (!exchange && n * sizeof *x <= ONE_SHOT_BYTES) return allreduce_one_shot(s, x, n, e);
+    if (!exchange && n * sizeof *x <= ONE_SHOT_BYTES) {
+        allreduce_one_shot(s, x, n);
+        return 0;
+    }
     Division d = {.n = n, .chunk = exchange ? n : CHUNK_VALUES, .carriers = exchange ? carriers : s->size};
     size_t begin, end;
     slice_range(n, d.carriers, 0, &begin, &end); /* the first is a largest one */
     d.chunks = (end - begin + d.chunk - 1) / d.chunk;
 
-    if (piece_begin(s, true, e)) return -1;
+    piece_begin(s, true);
     offer_slices(s, &d, x);
     post(s);
     uint64_t offered = s->stage;
-    if (s->rank < d.carriers && wait_all(s, offered, e)) return -1;
+    if (s->rank < d.carriers) wait_all(s, offered);
     for (size_t k = 0; k <= d.chunks; k++) { /* our chunk k, then the others' chunk k - 1 */
         if (k < d.chunks) {
             if (s->rank < d.carriers && sum_chunk(s, &d, k, x, exchange, arg, e)) return -1;
             post(s);
         }
-        if (k > 0 && fetch_chunks(s, &d, k - 1, offered + k, x, e)) return -1;
+        if (k > 0) fetch_chunks(s, &d, k - 1, offered + k, x);
     }
     return 0;
 }

@@ -11,7 +11,7 @@
 
 #include "report.h"
 
-enum { DEFAULT_CTX = 4096 };
+enum { DEFAULT_CTX = 4096, OTHERS_MS = 500 };
 
 int64_t job_ctx(const Job *job) {
     int64_t most = sheaf_model_info(job->m)->context, wanted = job->o->ctx;
@@ -36,6 +36,8 @@ int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out,
 
 static volatile sig_atomic_t interrupted; /* the signal that did, or 0 */
 static int signal_pipe[2] = {-1, -1};     /* has a byte once a signal came, so that poll can wait for one */
+static SheafRuntime *ranks;               /* NULL: not open */
+static bool follows;                      /* this rank tells the others of its signals */
 
 static void on_signal(int number) {
     if (interrupted) {
@@ -44,9 +46,12 @@ static void on_signal(int number) {
     }
     interrupted = number;
     int kept = errno;
+    if (follows && ranks) sheaf_interrupt(ranks);
     if (signal_pipe[1] >= 0) (void)!write(signal_pipe[1], "", 1);
     errno = kept;
 }
+
+void job_share_signals(SheafRuntime *rt) { ranks = rt; }
 
 void job_catch_signals(bool leads) {
     static const int asking[] = {SIGINT, SIGUSR1};
@@ -54,10 +59,12 @@ void job_catch_signals(bool leads) {
     if (leads && signal_pipe[0] < 0 && pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK)) signal_pipe[0] = signal_pipe[1] = -1;
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) sigaction(asking[i], leads ? &catch : &ignore, NULL);
     sigaction(SIGTERM, &catch, NULL);
+    follows = !leads;
 }
 
-bool job_interrupted(void) { return interrupted != 0; }
-bool job_terminated(void) { return interrupted == SIGTERM; }
+static bool told(void) { return ranks && sheaf_interrupted(ranks); }
+bool job_interrupted(void) { return interrupted || told(); }
+bool job_terminated(void) { return interrupted == SIGTERM || told(); }
 
 void job_go_on(void) {
     char bytes[16];
@@ -68,9 +75,11 @@ void job_go_on(void) {
 
 bool job_wait_input(int fd) {
     struct pollfd fds[] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
-    while (!interrupted && poll(fds, 2, -1) < 0 && errno == EINTR) {
+    for (int ready = 0; !ready && !job_interrupted();) { /* another rank's signal wakes nobody here */
+        ready = poll(fds, 2, OTHERS_MS);
+        if (ready < 0 && errno == EINTR) ready = 0;
     }
-    return !interrupted;
+    return !job_interrupted();
 }
 
 void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e) {

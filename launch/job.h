@@ -34,10 +34,12 @@ int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out,
  * ends the job: it sends SIGTERM to all ranks, and SIGKILL a few seconds later. SIGUSR1 it passes on.) Local. */
 void job_catch_signals(bool leads);
 bool job_interrupted(void);
-bool job_terminated(void); /* by SIGTERM */
+bool job_terminated(void); /* by SIGTERM, which may have come to any rank */
 void job_go_on(void);      /* the interruption was dealt with, unless it was SIGTERM */
 /* Waits until there is something to read, or the end; false: a signal came first. */
 bool job_wait_input(int fd);
+/* By main: the ranks that are told of a SIGTERM; NULL before they are gone. */
+void job_share_signals(SheafRuntime *rt);
 
 /* Memory of n elements, zeroed; NULL and an error that says for what. n may be 0. */
 void *job_memory(int64_t n, size_t size, const char *what, SheafErr *e);

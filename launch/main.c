@@ -39,6 +39,12 @@ static int print_help(const Options *o, SheafErr *e) {
     return report_text(&out, e);
 }
 
+/* From a thread of the library's own, just before the process ends. */
+static void report_lost(void *arg, const SheafErr *why) {
+    (void)arg;
+    report_error(why);
+}
+
 static SheafRuntimeOptions runtime_options(const Options *o) {
     bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY || o->verb == VERB_EMBED;
     if (o->verb == VERB_QUANTIZE) return (SheafRuntimeOptions){.threads = (int)o->threads, .pin = !o->no_pin};
@@ -52,6 +58,7 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
         .isa = o->isa,
         .activations = o->act,
         .trace = o->trace,
+        .deadline_s = o->deadline,
     };
 }
 
@@ -102,9 +109,12 @@ int main(int argc, char **argv) {
 
     /* Among several ranks wrong use is agreed too: one line, however the environments of the hosts differ. */
     SheafRuntimeOptions ro = wrong ? (SheafRuntimeOptions){.threads = 1} : runtime_options(&o);
+    ro.lost = report_lost;
     Job job = {.o = &o};
     if (sheaf_runtime_open(&ro, &job.rt, &e)) return leave(STATUS_FAILED, &e);
+    job_share_signals(job.rt);
     int status = work(&job, wrong ? &usage : NULL);
+    job_share_signals(NULL);
     if (sheaf_runtime_close(job.rt, &e)) return leave(status ? status : STATUS_FAILED, &e);
     return status;
 }

@@ -125,6 +125,8 @@ static const Option options[] = {
     {"hosts", 0, false, TEXT, AT(hosts), "found|each", "found", 0, 0, WORK,
      "each: every rank counts as a host of its own, so that all data takes the network path"},
     {"wire", 0, false, TEXT, AT(wire), "f32|bf16", "f32", 0, 0, WORK, "numbers between hosts"},
+    {"deadline", 0, false, REAL, AT(deadline), "SECONDS", "60", 1, 86400, WORK,
+     "end when a rank is silent, or a step stands still, for so long; a link that is down for less is waited for"},
     {"check", 0, false, FLAG, AT(check), NULL, NULL, 0, 0, WORK, "compare the ranks' results after every collective"},
     {"trace", 0, false, TEXT, AT(trace), "FILE", NULL, 0, 0, WORK,
      "write what every thread did, in Chrome's trace format"},

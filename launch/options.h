@@ -31,6 +31,7 @@ typedef struct Options {
     int64_t windows;           /* 0: all */
     int64_t batch;             /* tokens in one step */
     double temp, top_p, min_p;
+    double deadline; /* seconds */
     int64_t top_k, seed;
     TextList stop;
     const char *system, *template;

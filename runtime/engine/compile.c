@@ -1,5 +1,6 @@
 /* From a plan to this rank's list of steps. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +139,7 @@ static int compile_conv(Exec *x, const Op *op, Step *s, Err *e) {
 static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
     const Plan *p = x->plan;
     *s = (Step){.run = step_function(op->kind), .op = op};
+    snprintf(s->place.text, sizeof s->place.text, "%s (%s)", op->name, op_kind_name(op->kind));
     for (int i = 0; i < op->n_in; i++) s->in[i] = x->buf[op->in[i]];
     if (op->n_out) s->out = x->buf[op->out[0]];
     switch (op->kind) {

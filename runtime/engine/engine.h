@@ -20,6 +20,8 @@ struct SheafRuntime {
     QType activations; /* what meets quantised weights */
     char *trace;       /* file, or NULL */
     uint64_t trace_zero;
+    void (*lost)(void *arg, const SheafErr *why); /* the caller's */
+    void *lost_arg;
 };
 
 struct SheafModel {

@@ -11,6 +11,7 @@ static void walk(void *arg, int thread, int n_threads) {
     bool tracing = trace_on();
     for (int32_t i = 0; i < x->n_steps; i++) {
         const Step *s = &x->step[i];
+        if (thread == 0) comm_place(x->comm, &s->place);
         uint64_t t0 = tracing ? trace_now() : 0;
         s->run(x, s, thread, n_threads);
         if (tracing) {
@@ -40,6 +41,7 @@ int exec_run(Exec *x, const ExecStep *s, Err *e) {
     x->now = s;
     atomic_store(&x->failed_at, x->n_steps);
     pool_run(x->pool, walk, x);
+    comm_place(x->comm, NULL);
     if (atomic_load(&x->failed_at) == x->n_steps) return 0;
     if (e) *e = x->err;
     return -1;

@@ -31,6 +31,7 @@ typedef void StepFn(Exec *x, const Step *s, int thread, int n_threads);
 struct Step {
     StepFn *run;
     const Op *op;
+    CommPlace place; /* what comm says this rank was last seen in */
     Buf in[OP_IN], out;
     const LocalWeight *w[LINEAR_MAX]; /* linear, embed, conv, norm */
     const float *bias[LINEAR_MAX];

@@ -59,12 +59,23 @@ static int start_trace(SheafRuntime *rt, const char *path, Err *e) {
     return 0;
 }
 
+static void tell_lost(void *arg, const Err *why) {
+    const SheafRuntime *rt = arg;
+    if (rt->lost) rt->lost(rt->lost_arg, (const SheafErr *)(const void *)why);
+}
+
 int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err) {
     Err *e = err_of(err);
     *out = NULL;
     SheafRuntime *rt = calloc(1, sizeof *rt);
     if (!rt) return err_set(e, "out of memory");
-    CommOptions c = {.each_rank_a_host = o->each_rank_a_host, .check = o->check};
+    rt->lost = o->lost;
+    rt->lost_arg = o->lost_arg;
+    CommOptions c = {.each_rank_a_host = o->each_rank_a_host,
+                     .check = o->check,
+                     .deadline_s = o->deadline_s,
+                     .lost = tell_lost,
+                     .lost_arg = rt};
     int status = 0;
     if (!o->wire || !*o->wire || !strcmp(o->wire, "f32")) c.wire = WIRE_F32;
     else if (!strcmp(o->wire, "bf16")) c.wire = WIRE_BF16;
@@ -142,11 +153,9 @@ int sheaf_hosts(const SheafRuntime *rt) { return comm_hosts(rt->comm); }
 int sheaf_threads(const SheafRuntime *rt) { return pool_size(rt->pool); }
 const char *sheaf_isa(const SheafRuntime *rt) { return rt->k->name; }
 
+void sheaf_interrupt(SheafRuntime *rt) { comm_interrupt(rt->comm); }
+bool sheaf_interrupted(const SheafRuntime *rt) { return comm_interrupted(rt->comm); }
+
 int sheaf_agree(SheafRuntime *rt, bool failed, const SheafErr *mine, SheafErr *err) {
     return comm_agree(rt->comm, failed, err_of_const(mine), err_of(err));
-}
-
-_Noreturn void sheaf_abort(SheafRuntime *rt, int status) {
-    (void)status;
-    comm_abort(rt->comm);
 }

@@ -246,19 +246,26 @@ static int execute(SheafSession *s, const Descriptor *d, Err *e) {
     return d->want_logits && d->n_outputs ? gather_logits(s, d, e) : 0;
 }
 
+/* The ranks are no longer at the same place: among several nothing can be agreed any more. */
+static int step_failed(SheafSession *s, const Err *e) {
+    if (comm_size(s->rt->comm) > 1) comm_fail(s->rt->comm, e);
+    s->broken = true;
+    return -1;
+}
+
 int sheaf_follow(SheafSession *s, SheafErr *err) {
-    Err *e = err_of(err);
+    Err own = {""}, *e = err ? err_of(err) : &own;
     Comm *c = s->rt->comm;
     for (;;) {
         Descriptor d;
-        if (comm_broadcast(c, &d, sizeof d, e)) return -1;
+        if (comm_broadcast(c, &d, sizeof d, e)) return step_failed(s, e);
         if (d.command == COMMAND_END) return 0;
         if (d.command == COMMAND_TRUNCATE) {
             kv_truncate(&s->kv, d.seq, d.pos);
             continue;
         }
         if (comm_broadcast(c, s->tokens, (size_t)d.n_tokens * sizeof *s->tokens, e) || execute(s, &d, e))
-            return err_context(e, "rank %d on host %s", comm_rank(c), comm_host_name(c, comm_rank(c)));
+            return step_failed(s, e);
     }
 }
 
@@ -343,18 +350,15 @@ static void merge_logits(const SheafSession *s, const Descriptor *d, float *out)
 
 int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult *results, float *logits,
                SheafErr *err) {
-    Err *e = err_of(err);
+    Err own = {""}, *e = err ? err_of(err) : &own;
     Descriptor d;
     if (check_step(s, tokens, n, &d, e)) return -1;
     d.want_logits = logits != NULL;
     if (logits && !s->o.logits) return err_set(e, "the session was not opened for whole logits");
     memcpy(s->tokens, tokens, n * sizeof *tokens);
     Comm *c = s->rt->comm;
-    if (comm_broadcast(c, &d, sizeof d, e) || comm_broadcast(c, s->tokens, n * sizeof *tokens, e) ||
-        execute(s, &d, e)) {
-        s->broken = true;
-        return -1;
-    }
+    if (comm_broadcast(c, &d, sizeof d, e) || comm_broadcast(c, s->tokens, n * sizeof *tokens, e) || execute(s, &d, e))
+        return step_failed(s, e);
     for (int64_t r = 0; r < d.n_outputs; r++) merge_row(s, &d, r, &results[r]);
     if (logits) merge_logits(s, &d, logits);
     return 0;
@@ -441,7 +445,7 @@ int sheaf_seq_truncate(SheafSession *s, int32_t seq, int64_t pos, SheafErr *err)
                        "(possible: 0, and from %lld on)",
                        seq, (long long)pos, (long long)kv_earliest(&s->kv, seq));
     Descriptor d = {.command = COMMAND_TRUNCATE, .seq = seq, .pos = pos};
-    if (comm_broadcast(s->rt->comm, &d, sizeof d, e)) return -1;
+    if (comm_broadcast(s->rt->comm, &d, sizeof d, e)) return step_failed(s, e);
     kv_truncate(&s->kv, seq, pos);
     return 0;
 }

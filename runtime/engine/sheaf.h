@@ -40,6 +40,12 @@ typedef struct SheafRuntimeOptions {
         *isa; /* force a lower instruction set ("ref", "avx2", "avx512vnni"); NULL or "": the best that all have */
     const char *activations; /* what meets quantised weights: "int16" or "int8"; NULL or "": int16 */
     const char *trace;       /* file for a Chrome trace, written by sheaf_runtime_close; NULL: none */
+    double deadline_s;       /* how long a rank may be silent, or a step stand still; 0: 60 */
+    /* When a rank is lost (stopped, dead, cut off) or fails in the middle of a step, every other rank's process ends by
+     * itself, with status 1, whatever it waits for. This is called before, on the one rank that is to say why, from a
+     * thread of the library's own; NULL: nobody says it. */
+    void (*lost)(void *arg, const SheafErr *why);
+    void *lost_arg;
 } SheafRuntimeOptions;
 
 int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err); /* collective */
@@ -52,8 +58,11 @@ const char *sheaf_isa(const SheafRuntime *rt);
 /* Agreement between ranks over a failure outside this library (collective): returns 0 when `failed` is false on all,
  * else -1 everywhere with the lowest failing rank's `mine`. */
 int sheaf_agree(SheafRuntime *rt, bool failed, const SheafErr *mine, SheafErr *err);
-/* Ends the whole job at once, from any rank. Does not return. */
-_Noreturn void sheaf_abort(SheafRuntime *rt, int status);
+
+/* Local, and safe in a signal handler: this rank is asked for an early end. All ranks learn of it within a second; to
+ * look for it and to end is the caller's affair. */
+void sheaf_interrupt(SheafRuntime *rt);
+bool sheaf_interrupted(const SheafRuntime *rt); /* any rank was asked */
 
 /* ---- a model file ------------------------------------------------------------------------------------------------ */
 int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, SheafErr *err); /* collective */
@@ -224,7 +233,8 @@ typedef struct SheafResult { /* for one output token, in the order of the batch 
 } SheafResult;
 
 /* Rank 0: runs n tokens (1 .. max_batch) through the model; results[] has room for the tokens with `output`. `logits`,
- * when not NULL, gets [outputs][vocabulary] (the session must have been opened for it). */
+ * when not NULL, gets [outputs][vocabulary] (the session must have been opened for it). A step that is refused (-1)
+ * changes nothing; what fails inside a step ends the processes of a job of several ranks (`lost` above). */
 int sheaf_step(SheafSession *s, const SheafToken *tokens, size_t n, SheafResult *results, float *logits, SheafErr *err);
 /* Rank 0: forgets the positions >= pos of a sequence (0: all of it), so that its blocks are free again. Layers with a
  * sliding window drop what they no longer see when a step needs the room: a position above 0 and below

@@ -84,7 +84,7 @@ static void time_mpi(float *x, size_t n, int count, Times *t) {
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 30;
     if (rounds < 1 || rounds > MOST_ROUNDS) return 2;
-    MPI_Init(&argc, &argv);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &(int){0});
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     MPI_Comm host;

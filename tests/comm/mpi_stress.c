@@ -81,9 +81,8 @@ static void stress(bool each, int count) {
         default: one_allreduce(&s, seed, n, &e);
         }
         if (s.wrong) {
-            fprintf(stderr, "rank %d: collective %d, kind %d, size %zu: %zu wrong\n", comm_rank(s.c), k, (int)(h % 8),
-                    n, s.wrong);
-            comm_abort(job); /* the others would wait for this rank's next one */
+            err_set(&e, "collective %d, kind %d, size %zu: %zu wrong", k, (int)(h % 8), n, s.wrong);
+            comm_fail(job, &e); /* the others would wait for this rank's next one */
         }
     }
     CU_ASSERT_EQUAL(s.wrong, 0);

@@ -13,10 +13,16 @@ enum { MAX_RANKS = 64 };
 /* The first communicator of a program starts MPI and so is freed last; tests make others beside it. */
 static Comm *job;
 
+static inline void print_lost(void *arg, const Err *why) {
+    (void)arg;
+    fprintf(stderr, "lost: %s\n", why->msg);
+}
+
 static inline Comm *make_comm(bool each_rank_a_host, bool check, Wire wire) {
     Comm *c = NULL;
     Err e = {0};
-    if (comm_create(&(CommOptions){each_rank_a_host, check, wire}, &c, &e)) {
+    CommOptions o = {.each_rank_a_host = each_rank_a_host, .check = check, .wire = wire, .lost = print_lost};
+    if (comm_create(&o, &c, &e)) {
         fprintf(stderr, "comm_create: %s\n", e.msg);
         exit(1);
     }

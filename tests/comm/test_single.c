@@ -57,7 +57,7 @@ static void test_collectives_of_one(void) {
 
 static void test_abort(void) {
     pid_t child = fork();
-    if (child == 0) comm_abort(alone());
+    if (child == 0) comm_fail(alone(), &(Err){"over"});
     int status = 0;
     CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);

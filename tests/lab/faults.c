@@ -48,7 +48,7 @@ static void with_memory(SegmentKind kind, size_t least, size_t most) {
     CommStats stats = {0};
     Shared *s = NULL;
     Err e = {0};
-    int rc = shared_create(MPI_COMM_WORLD, kind, &ops, &stats, &s, &e);
+    int rc = shared_create(MPI_COMM_WORLD, kind, 100, &ops, &stats, &s, &e);
     if (rc) fprintf(stderr, "rank %d: %s\n", rank, e.msg);
     CU_ASSERT_EQUAL_FATAL(rc, 0);
     CU_ASSERT_TRUE(shared_piece_bytes(s) >= least && shared_piece_bytes(s) <= most);
@@ -87,7 +87,7 @@ static void fails_on(int bad, int what, rlim_t most, const char *words) {
     Err e = {0};
     getrlimit(what, &before);
     if (rank == bad) limit(what, most);
-    CU_ASSERT_EQUAL(shared_create(MPI_COMM_WORLD, SEGMENT_ANY, &ops, &stats, &s, &e), -1);
+    CU_ASSERT_EQUAL(shared_create(MPI_COMM_WORLD, SEGMENT_ANY, 0, &ops, &stats, &s, &e), -1);
     setrlimit(what, &before);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, words));
     if (!strstr(e.msg, words)) fprintf(stderr, "rank %d: %s\n", rank, e.msg);
@@ -100,24 +100,6 @@ static void test_one_rank_cannot(void) {
     fails_on(n_ranks - 1, RLIMIT_NOFILE, 0, "Too many open files");
 }
 
-/* Where no launcher ends the other ranks they notice by themselves. */
-static void test_told_of_the_end(void) {
-    Comm *c = NULL;
-    Err e = {0};
-    CU_ASSERT_EQUAL_FATAL(comm_create(&(CommOptions){0}, &c, &e), 0);
-    int last = n_ranks - 1;
-    if (rank == last) {
-        usleep(50000);
-        shared_tell_aborted(c->shared);
-    } else {
-        char want[100];
-        snprintf(want, sizeof want, "rank %d of this host has ended the job", last);
-        CU_ASSERT_EQUAL(comm_barrier(c, &e), -1);
-        CU_ASSERT_STRING_EQUAL(e.msg, want);
-    }
-    comm_free(c);
-}
-
 /* For test_abort.sh: all wait in a collective but the last rank, which gives up. Never ends well. */
 static int give_up(const char *how) {
     Comm *c = NULL;
@@ -126,23 +108,25 @@ static int give_up(const char *how) {
     if (comm_create(&(CommOptions){.each_rank_a_host = !strcmp(how, "network")}, &c, &e)) return 3;
     if (comm_rank(c) == comm_size(c) - 1) {
         usleep(200000);
-        comm_abort(c);
+        comm_fail(c, &(Err){"gives up"});
     }
     comm_barrier(c, &e);
     while (!comm_broadcast(c, &word, sizeof word, &e)) {
     }
-    sleep(60); /* told by shared memory; the launcher ends us */
+    sleep(60); /* never reached: nobody is left to end the loop */
     return 0;
 }
 
 int main(int argc, char **argv) {
     if (argc > 1) return give_up(argv[1]);
     static const CU_TestInfo tests[] = {
-        {"shared memory by descriptor", test_by_descriptor}, {"shared memory by name", test_by_name},
-        {"little shared memory", test_little_memory},        {"one rank cannot", test_one_rank_cannot},
-        {"told of the end", test_told_of_the_end},           CU_TEST_INFO_NULL,
+        {"shared memory by descriptor", test_by_descriptor},
+        {"shared memory by name", test_by_name},
+        {"little shared memory", test_little_memory},
+        {"one rank cannot", test_one_rank_cannot},
+        CU_TEST_INFO_NULL,
     };
-    MPI_Init(NULL, NULL);
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &(int){0});
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
     int status = check_run("comm faults", tests);
