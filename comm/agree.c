@@ -2,25 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checksum.h"
 #include "internal.h"
 #include "mpi_util.h"
-
-/* FNV-1a's step on eight bytes at a time, with the high half folded in. Each step is one-to-one in the hash, so two
- * results that differ in one word never hash alike. */
-static uint64_t hash_bytes(const void *data, size_t n) {
-    const uint8_t *p = data;
-    uint64_t h = 0xcbf29ce484222325u ^ n;
-    while (n) {
-        uint64_t word = 0;
-        size_t m = n < sizeof word ? n : sizeof word;
-        memcpy(&word, p, m);
-        h = (h ^ word) * 0x100000001b3u;
-        h ^= h >> 32;
-        p += m;
-        n -= m;
-    }
-    return h;
-}
 
 /* "rank 3 (host b), rank 5 (host c)" of the ranks whose value is not `value`, cut to fit. */
 static void list_differing(const Comm *c, const uint64_t *values, uint64_t value, char *text, size_t size) {
@@ -49,11 +33,11 @@ int comm_check(Comm *c, const char *what, size_t n, const void *result, size_t b
     if (!c->check || c->job.size == 1) return 0;
     /* By MPI alone: the check must not go through what it checks. */
     MPI_Request request;
-    uint64_t mine = hash_bytes(result, bytes), *all = c->gathered;
+    uint64_t mine = checksum(result, bytes), *all = c->gathered;
     mpi_enter();
     int rc = mpi_ok(MPI_Iallgather(&mine, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, c->world, &request), "the check", e);
     mpi_leave();
-    if (!rc) rc = mpi_wait(&request, 1, &c->stats.wait_ns, NULL, NULL, e);
+    if (!rc) rc = mpi_wait(&request, 1, NULL, NULL, e);
     uint64_t value = usual(all, c->job.size);
     char who[256];
     list_differing(c, all, value, who, sizeof who);
@@ -96,7 +80,7 @@ int(comm_agree)(Comm *c, bool failed, const Err *mine, Err *e) {
     Err own = {0}, told;
     if (failed) snprintf(own.msg, sizeof own.msg, "%s", mine ? mine->msg : "failed");
     if (c->job.size == 1) return failed ? err_set(e, "%s", own.msg) : 0;
-    Vote vote = {failed, failed ? hash_bytes(own.msg, strlen(own.msg)) : 0}, *all = (Vote *)c->gathered;
+    Vote vote = {failed, failed ? checksum(own.msg, strlen(own.msg)) : 0}, *all = (Vote *)c->gathered;
     if (comm_raw_gather_items(c, &vote, sizeof vote, all, e)) return -1;
     int lowest = -1;
     bool unanimous = true;

@@ -1,5 +1,6 @@
 #include "comm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "internal.h"
@@ -26,13 +27,40 @@ static int allreduce_piece(Comm *c, float *x, size_t n, bool exact, Err *e) {
 }
 
 /* Every collective begins and ends with these: others can see whether this rank has come to it. */
-static void begin(Comm *c) { life_add(&c->life->calls); }
+static void begin(Comm *c) {
+    life_add(&c->life->calls);
+    c->slowest.rank_ns = c->slowest.host_ns = 0;
+}
 static int end(Comm *c, int status) {
     life_add(&c->life->calls);
     return status;
 }
 
 /* Alone on its host a carrier that is not local rank 0 cannot be, so without shared memory there is a network. */
+/* Waits of hosts count before those for ranks of this host, which may themselves have waited for a host. */
+static void warn_of(Comm *c, size_t bytes, uint64_t waited_ns, uint64_t usual_ns) {
+    const Slowest *s = &c->slowest;
+    bool host = 3 * s->host_ns > s->rank_ns;
+    int rank = 0;
+    while (host ? c->job.host_of[rank] != s->host : rank != c->ranks[s->rank]) rank++;
+    char whom[COMM_NAME_BYTES + 64];
+    double rate = 1e3 * (double)s->host_bytes / (double)(s->host_ns + 1);
+    if (host) snprintf(whom, sizeof whom, "host %s (%.3g MB/s came)", c->job.names[rank], rate);
+    else snprintf(whom, sizeof whom, "rank %d on host %s", rank, c->job.names[rank]);
+    Err what;
+    err_set(&what, "a collective of %zu bytes waited %.3f s for %s; %.2g s is usual", bytes, 1e-9 * (double)waited_ns,
+            whom, 1e-9 * (double)usual_ns);
+    c->warned = true;
+    c->warn(c->arg, &what);
+}
+
+/* After a collective of the size that began when stats were `before`. */
+static void watch(Comm *c, const CommStats *before, size_t bytes) {
+    uint64_t usual, waited = c->stats.wait_ns + c->stats.wire_ns - before->wait_ns - before->wire_ns;
+    if (usual_exceeded(&c->usual, bytes, waited, &usual) && !c->warned && c->warn && c->job.rank == 0)
+        warn_of(c, bytes, waited, usual);
+}
+
 static int allreduce(Comm *c, float *x, size_t n, bool exact, Err *e) {
     size_t piece = c->piece_bytes / sizeof *x;
     for (size_t i = 0; c->job.size > 1 && i < n; i += piece)
@@ -41,9 +69,12 @@ static int allreduce(Comm *c, float *x, size_t n, bool exact, Err *e) {
 }
 
 int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e) {
+    CommStats before = c->stats;
     c->stats.calls++;
     begin(c);
-    return end(c, allreduce(c, x, n, exact, e));
+    int status = allreduce(c, x, n, exact, e);
+    watch(c, &before, n * sizeof *x);
+    return end(c, status);
 }
 
 /* Ranks of other hosts, from `r` on, whose data stand one behind the other: returns the first rank after them. */
@@ -88,11 +119,13 @@ int comm_raw_gather_items(Comm *c, const void *mine, size_t bytes, void *out, Er
 }
 
 int comm_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e) {
+    CommStats before = c->stats;
     c->stats.calls++;
     begin(c);
     int status = gather(c, mine, n_bytes, out, e);
     size_t all = 0;
     for (int r = 0; r < c->job.size; r++) all += n_bytes[r];
+    watch(c, &before, all);
     if (!status) status = comm_check(c, "allgather", all, out, all, e);
     return end(c, status);
 }

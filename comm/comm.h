@@ -24,7 +24,11 @@ typedef struct CommOptions {
     /* Called before the process ends because the job cannot go on, on the one rank that is to say so, with one line
      * that names the rank to blame. From a thread of comm's own; may be NULL. */
     void (*lost)(void *arg, const Err *why);
-    void *lost_arg;
+    /* Called on rank 0, once, when a sum or gather has waited far longer than usual, with one line that says for whom.
+     */
+    void (*warn)(void *arg, const Err *what);
+    void *arg;   /* of both */
+    bool verify; /* each message between hosts is followed by its checksum; a mismatch is an error */
 } CommOptions;
 
 /* Starts MPI when needed (a process that neither mpirun nor srun --mpi=pmix started becomes 1 rank, without MPI), finds
@@ -75,7 +79,8 @@ int comm_min(Comm *c, int64_t value, int64_t *out, Err *e);
 /* Bytes this rank has sent or written for others since the start. Local. */
 typedef struct CommStats {
     uint64_t calls, shared_bytes, network_bytes;
-    uint64_t wait_ns; /* time spent waiting for others; single waits below about half a microsecond are not counted */
+    uint64_t wait_ns; /* waiting for ranks of this host; single waits below about half a microsecond are not counted */
+    uint64_t wire_ns; /* waiting for messages between hosts, sent and received */
 } CommStats;
 CommStats comm_stats(const Comm *c);
 

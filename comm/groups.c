@@ -140,10 +140,11 @@ static int make_table(Comm *c, Err *e) {
 }
 
 /* The memory of each host, then the buffers between hosts: a failure anywhere is everyone's. */
-static int connect_ranks(Comm *c, Wire wire, Err *e) {
+static int connect_ranks(Comm *c, const CommOptions *o, Err *e) {
     int rc = 0;
     size_t table = life_table_bytes(c->job.size);
-    if (c->job.local_size > 1 && (rc = shared_create(c->local, SEGMENT_ANY, table, &c->ops, &c->stats, &c->shared, e)))
+    if (c->job.local_size > 1 &&
+        (rc = shared_create(c->local, SEGMENT_ANY, table, &c->ops, &c->stats, &c->slowest, &c->shared, e)))
         err_context(e, "shared memory on host %s", c->job.names[c->job.rank]);
     if (!rc) rc = make_table(c, e);
     if (mpi_agree(c->world, rc, e)) return -1;
@@ -151,13 +152,18 @@ static int connect_ranks(Comm *c, Wire wire, Err *e) {
     if (mpi_ok(MPI_Allreduce(&piece, &lowest, 1, MPI_UINT64_T, MPI_MIN, c->world), "MPI_Allreduce", e)) return -1;
     c->piece_bytes = lowest;
     if (c->shared) shared_limit_piece(c->shared, c->piece_bytes);
-    if (c->peers != MPI_COMM_NULL)
-        rc = network_create(c->peers, wire, c->piece_bytes, c->job.size, &c->ops, &c->stats, &c->network, e);
+    MessagesUse use = {.peers = c->peers,
+                       .job = &c->job,
+                       .stats = &c->stats,
+                       .slowest = &c->slowest,
+                       .life = c->life,
+                       .pulse = c->pulse,
+                       .verify = o->verify};
+    if (c->peers != MPI_COMM_NULL) rc = network_create(&use, o->wire, c->piece_bytes, &c->ops, &c->network, e);
     if (!rc && c->pulse)
         rc = pulse_connect(c->pulse, &c->job, c->table,
                            c->job.local_rank < c->job.messengers ? c->peers : MPI_COMM_NULL, e);
     if (mpi_agree(c->world, rc, e)) return -1;
-    if (c->network) network_on_arrival(c->network, c->life, c->pulse);
     if (c->pulse) pulse_begin(c->pulse);
     return 0;
 }
@@ -169,7 +175,7 @@ static int create_in_mpi(Comm *c, const CommOptions *o, Err *e) {
         pulse_free(c->pulse);
         c->pulse = NULL;
     }
-    return find_hosts(c, o->each_rank_a_host, e) ? -1 : connect_ranks(c, o->wire, e);
+    return find_hosts(c, o->each_rank_a_host, e) ? -1 : connect_ranks(c, o, e);
 }
 
 static int create(Comm *c, const CommOptions *o, Err *e) {
@@ -178,7 +184,8 @@ static int create(Comm *c, const CommOptions *o, Err *e) {
     comm_set_kernels(c, NULL);
     c->check = o->check;
     c->lost = o->lost;
-    c->lost_arg = o->lost_arg;
+    c->warn = o->warn;
+    c->arg = o->arg;
     if (!initialized && !launched()) {
         c->job.size = 1;
         if (allocate(c, e)) return -1;
@@ -258,6 +265,6 @@ void comm_place(Comm *c, const CommPlace *p) { life_place(c->life, p); }
 
 _Noreturn void comm_fail(Comm *c, const Err *why) {
     if (c->pulse) pulse_fail(c->pulse, why->msg);
-    if (c->lost) c->lost(c->lost_arg, why);
+    if (c->lost) c->lost(c->arg, why);
     _exit(1);
 }

@@ -6,6 +6,7 @@
 #include "network.h"
 #include "pulse.h"
 #include "shared.h"
+#include "usual.h"
 
 struct Comm {
     Job job;
@@ -24,11 +25,15 @@ struct Comm {
     Pulse *pulse;           /* NULL: one rank */
     LifeTable *table;       /* what the ranks tell of themselves: in the host's shared memory, or own_table */
     LifeTable *own_table;
-    Life *life; /* this rank's */
-    void (*lost)(void *arg, const Err *why);
-    void *lost_arg;
+    Life *life;                              /* this rank's */
+    void (*lost)(void *arg, const Err *why); /* the caller's, as in CommOptions */
+    void (*warn)(void *arg, const Err *what);
+    void *arg;
     Ops ops;
     CommStats stats;
+    Slowest slowest;
+    Usual usual; /* waits of sums and gathers */
+    bool warned;
 };
 
 /* Collectives without the check and without counting. */

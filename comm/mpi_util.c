@@ -28,7 +28,7 @@ int mpi_ok(int code, const char *what, Err *e) {
     return err_set(e, "%s: %s", what, text);
 }
 
-int mpi_wait(MPI_Request *requests, int n, uint64_t *waited_ns, MpiArrived *arrived, void *arg, Err *e) {
+int mpi_wait(MPI_Request *requests, int n, MpiArrived *arrived, void *arg, Err *e) {
     Wait w = {0};
     for (;;) {
         int index, done;
@@ -42,7 +42,6 @@ int mpi_wait(MPI_Request *requests, int n, uint64_t *waited_ns, MpiArrived *arri
             continue;
         }
         if (arrived) arrived(arg, index);
-        *waited_ns += wait_ns(&w);
         w = (Wait){0}; /* something moves: naps start small again */
     }
 }

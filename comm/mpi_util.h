@@ -15,10 +15,10 @@ void mpi_leave(void);
 /* 0 when code is MPI_SUCCESS; else "what: MPI's text" and -1. Local. */
 int mpi_ok(int code, const char *what, Err *e);
 
-/* Waits for all of n requests (they become MPI_REQUEST_NULL), yielding and sleeping like every wait here, and adds the
- * time to *waited_ns; `arrived` (or NULL) is called with the index of each that completes. Enters MPI itself. Local. */
+/* Waits for all of n requests (they become MPI_REQUEST_NULL), yielding and sleeping like every wait here; `arrived` (or
+ * NULL) is called with the index of each that completes. Enters MPI itself. Local. */
 typedef void MpiArrived(void *arg, int index);
-int mpi_wait(MPI_Request *requests, int n, uint64_t *waited_ns, MpiArrived *arrived, void *arg, Err *e);
+int mpi_wait(MPI_Request *requests, int n, MpiArrived *arrived, void *arg, Err *e);
 
 /* 0 when rc is 0 on all ranks of the group; else -1 and the message of the lowest rank that failed, on all. For
  * start-up, where the group's own collectives are not there yet. Collective. */

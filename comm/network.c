@@ -3,14 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mpi_util.h"
-
 enum {
     /* Up to this many bytes on the wire everyone sends everything to everyone (one latency); above, with more than two
      * hosts, reduce-scatter and all-gather (two latencies, 2 (H-1)/H vectors in place of H-1). */
     ONE_SHOT_BYTES = 16384,
-    /* Longer data are cut into messages of this size: on a slow link each tells that something moves. */
-    MESSAGE_BYTES = 128 << 10,
     BATCH_BYTES = 1 << 20, /* begun together, of each rank's data in an allgather and of a broadcast */
     BLOCK = 1024,          /* values decoded at a time, so that the decoded ones stay in the L1 or L2 cache */
     TAG_SUM = 1,
@@ -21,111 +17,48 @@ enum {
 };
 
 struct Network {
-    MPI_Comm peers;
     int host, hosts, n_ranks;
     Wire wire;
-    MPI_Request *requests; /* n_requests are begun; room for those of an allgather, or of a sum */
-    int *from;             /* [as requests] host whose message it receives; -1: it sends */
-    int n_requests;
+    Messages *messages;
     uint8_t *send, *receive; /* wire bytes of what this host sends, and of what it receives */
     float *decoded;          /* [hosts][BLOCK] */
     const float **src;       /* [hosts] */
     const Ops *ops;
-    CommStats *stats;
-    Life *life;
-    Pulse *pulse;
 };
 
-int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, const Ops *ops, CommStats *stats,
-                   Network **out, Err *e) {
+int network_create(const MessagesUse *use, Wire wire, size_t piece_bytes, const Ops *ops, Network **out, Err *e) {
     Network *w = calloc(1, sizeof *w);
     if (!w) return err_set(e, "no memory for the network's state");
-    w->peers = peers;
-    w->n_ranks = n_ranks;
+    w->host = use->job->host;
+    w->hosts = use->job->hosts;
+    w->n_ranks = use->job->size;
     w->wire = wire;
     w->ops = ops;
-    w->stats = stats;
-    MPI_Comm_rank(peers, &w->host);
-    MPI_Comm_size(peers, &w->hosts);
     /* Received at once: everything from everyone in a one-shot sum, else two vectors at most. */
-    size_t hosts = (size_t)w->hosts, room = 2 * piece_bytes + hosts * (ONE_SHOT_BYTES + 256);
-    size_t messages = hosts * (2 * (piece_bytes / MESSAGE_BYTES + 1) + (size_t)n_ranks * (BATCH_BYTES / MESSAGE_BYTES));
-    w->requests = calloc(messages, sizeof *w->requests);
-    w->from = calloc(messages, sizeof *w->from);
+    size_t hosts = (size_t)w->hosts, ranks = (size_t)w->n_ranks,
+           room = 2 * piece_bytes + hosts * (ONE_SHOT_BYTES + 256);
+    /* Begun at once: a sum sends and receives a piece for each host, an allgather a batch for each rank and host. */
+    size_t most = hosts * (piece_bytes > ranks * BATCH_BYTES / 2 ? 2 * piece_bytes : ranks * BATCH_BYTES);
     w->send = malloc(piece_bytes);
     w->receive = malloc(room);
     w->decoded = malloc(hosts * BLOCK * sizeof(float));
     w->src = calloc(hosts, sizeof *w->src);
-    if (w->requests && w->from && w->send && w->receive && w->decoded && w->src) {
-        *out = w;
-        return 0;
-    }
-    network_free(w);
-    return err_set(e, "no memory for the network's buffers (%zu bytes)", room + piece_bytes);
-}
-
-void network_on_arrival(Network *w, Life *life, Pulse *pulse) {
-    w->life = life;
-    w->pulse = pulse;
+    int rc = w->send && w->receive && w->decoded && w->src ? 0 : -1;
+    if (rc) err_set(e, "no memory for the network's buffers (%zu bytes)", room + piece_bytes);
+    if (!rc) rc = messages_create(use, most, hosts * (ranks + 2), &w->messages, e);
+    if (rc) network_free(w);
+    else *out = w;
+    return rc;
 }
 
 void network_free(Network *w) {
     if (!w) return;
-    free(w->requests);
-    free(w->from);
+    messages_free(w->messages);
     free(w->send);
     free(w->receive);
     free(w->decoded);
     free(w->src);
     free(w);
-}
-
-/* ---- messages: begun one by one, finished all together
- * --------------------------------------------------------------*/
-
-static int send_to(Network *w, int host, int tag, const void *data, size_t bytes, Err *e) {
-    const uint8_t *p = data;
-    w->stats->network_bytes += bytes;
-    do {
-        size_t m = bytes < MESSAGE_BYTES ? bytes : MESSAGE_BYTES;
-        MPI_Request *r = &w->requests[w->n_requests];
-        w->from[w->n_requests++] = -1;
-        mpi_enter();
-        int code = MPI_Isend(p, (int)m, MPI_BYTE, host, tag, w->peers, r);
-        mpi_leave();
-        if (mpi_ok(code, "sending to another host", e)) return -1;
-        if (m) p += m;
-        bytes -= m;
-    } while (bytes);
-    return 0;
-}
-
-static int receive_from(Network *w, int host, int tag, void *data, size_t bytes, Err *e) {
-    uint8_t *p = data;
-    do {
-        size_t m = bytes < MESSAGE_BYTES ? bytes : MESSAGE_BYTES;
-        MPI_Request *r = &w->requests[w->n_requests];
-        w->from[w->n_requests++] = host;
-        mpi_enter();
-        int code = MPI_Irecv(p, (int)m, MPI_BYTE, host, tag, w->peers, r);
-        mpi_leave();
-        if (mpi_ok(code, "receiving from another host", e)) return -1;
-        if (m) p += m;
-        bytes -= m;
-    } while (bytes);
-    return 0;
-}
-
-static void arrived(void *arg, int index) {
-    Network *w = arg;
-    life_add(&w->life->moves);
-    if (w->from[index] >= 0) pulse_traffic(w->pulse, w->from[index]);
-}
-
-static int finish(Network *w, Err *e) {
-    int n = w->n_requests;
-    w->n_requests = 0;
-    return mpi_wait(w->requests, n, &w->stats->wait_ns, arrived, w, e);
 }
 
 /* ---- the sum
@@ -174,11 +107,11 @@ static int sum_one_shot(Network *w, Format f, float *x, size_t n, Err *e) {
     const uint8_t *own = encode(w, f, x, 0, n);
     for (int i = 1; i < w->hosts; i++) {
         int from = (w->host - i + w->hosts) % w->hosts;
-        if (receive_from(w, from, TAG_SUM, w->receive + (size_t)from * stride, bytes, e)) return -1;
+        if (messages_receive(w->messages, from, TAG_SUM, w->receive + (size_t)from * stride, bytes, e)) return -1;
     }
     for (int i = 1; i < w->hosts; i++)
-        if (send_to(w, (w->host + i) % w->hosts, TAG_SUM, own, bytes, e)) return -1;
-    if (finish(w, e)) return -1;
+        if (messages_send(w->messages, (w->host + i) % w->hosts, TAG_SUM, own, bytes, e)) return -1;
+    if (messages_finish(w->messages, e)) return -1;
     combine(w, f, own, stride, n, x);
     return 0;
 }
@@ -191,14 +124,15 @@ static int sum_two_shot(Network *w, Format f, float *x, size_t n, Err *e) {
     const uint8_t *wire = encode(w, f, x, 0, n);
     for (int i = 1; i < w->hosts; i++) {
         int from = (w->host - i + w->hosts) % w->hosts;
-        if (mine && receive_from(w, from, TAG_SUM, w->receive + (size_t)from * stride, mine * f.size, e)) return -1;
+        if (mine && messages_receive(w->messages, from, TAG_SUM, w->receive + (size_t)from * stride, mine * f.size, e))
+            return -1;
     }
     for (int i = 1; i < w->hosts; i++) {
         int to = (w->host + i) % w->hosts;
         slice_range(n, w->hosts, to, &b, &t);
-        if (t > b && send_to(w, to, TAG_SUM, wire + b * f.size, (t - b) * f.size, e)) return -1;
+        if (t > b && messages_send(w->messages, to, TAG_SUM, wire + b * f.size, (t - b) * f.size, e)) return -1;
     }
-    if (finish(w, e)) return -1;
+    if (messages_finish(w->messages, e)) return -1;
     combine(w, f, wire + begin * f.size, stride, mine, x + begin);
 
     /* x[begin, end) is a bf16 value already where that is the wire: encoding it again is exact. */
@@ -207,11 +141,12 @@ static int sum_two_shot(Network *w, Format f, float *x, size_t n, Err *e) {
     for (int i = 1; i < w->hosts; i++) {
         int from = (w->host - i + w->hosts) % w->hosts;
         slice_range(n, w->hosts, from, &b, &t);
-        if (t > b && receive_from(w, from, TAG_SHARE, all + b * f.size, (t - b) * f.size, e)) return -1;
+        if (t > b && messages_receive(w->messages, from, TAG_SHARE, all + b * f.size, (t - b) * f.size, e)) return -1;
     }
     for (int i = 1; i < w->hosts; i++)
-        if (mine && send_to(w, (w->host + i) % w->hosts, TAG_SHARE, result, mine * f.size, e)) return -1;
-    if (finish(w, e)) return -1;
+        if (mine && messages_send(w->messages, (w->host + i) % w->hosts, TAG_SHARE, result, mine * f.size, e))
+            return -1;
+    if (messages_finish(w->messages, e)) return -1;
     if (!f.bf16) return 0;
     w->ops->from_bf16((const uint16_t *)all, (int64_t)begin, x);
     w->ops->from_bf16((const uint16_t *)all + end, (int64_t)(n - end), x + end);
@@ -232,10 +167,10 @@ int network_broadcast(Network *w, void *data, size_t n, Err *e) {
     for (size_t at = 0; at < n; at += BATCH_BYTES) {
         size_t m = n - at < BATCH_BYTES ? n - at : BATCH_BYTES;
         uint8_t *p = (uint8_t *)data + at;
-        if (w->host && receive_from(w, 0, TAG_BROADCAST, p, m, e)) return -1;
+        if (w->host && messages_receive(w->messages, 0, TAG_BROADCAST, p, m, e)) return -1;
         for (int h = 1; h < w->hosts && !w->host; h++)
-            if (send_to(w, h, TAG_BROADCAST, p, m, e)) return -1;
-        if (finish(w, e)) return -1;
+            if (messages_send(w->messages, h, TAG_BROADCAST, p, m, e)) return -1;
+        if (messages_finish(w->messages, e)) return -1;
     }
     return 0;
 }
@@ -244,9 +179,9 @@ int network_broadcast(Network *w, void *data, size_t n, Err *e) {
 static int allgather_part(Network *w, size_t n, size_t at, int rank, int owner, uint8_t *data, Err *e) {
     size_t m = n <= at ? 0 : n - at < BATCH_BYTES ? n - at : BATCH_BYTES;
     if (!m) return 0;
-    if (owner != w->host) return receive_from(w, owner, TAG_GATHER + rank, data + at, m, e);
+    if (owner != w->host) return messages_receive(w->messages, owner, TAG_GATHER + rank, data + at, m, e);
     for (int i = 1; i < w->hosts; i++)
-        if (send_to(w, (w->host + i) % w->hosts, TAG_GATHER + rank, data + at, m, e)) return -1;
+        if (messages_send(w->messages, (w->host + i) % w->hosts, TAG_GATHER + rank, data + at, m, e)) return -1;
     return 0;
 }
 
@@ -257,15 +192,15 @@ int network_allgather(Network *w, const size_t *n_bytes, const size_t *offset, c
     for (size_t at = 0; at < most; at += BATCH_BYTES) {
         for (int r = 0; r < w->n_ranks; r++)
             if (allgather_part(w, n_bytes[r], at, r, host_of[r], out + offset[r], e)) return -1;
-        if (finish(w, e)) return -1;
+        if (messages_finish(w->messages, e)) return -1;
     }
     return 0;
 }
 
 int network_barrier(Network *w, Err *e) {
     for (int h = 0; h < w->hosts; h++)
-        if (h != w->host && receive_from(w, h, TAG_BARRIER, NULL, 0, e)) return -1;
+        if (h != w->host && messages_receive(w->messages, h, TAG_BARRIER, NULL, 0, e)) return -1;
     for (int h = 0; h < w->hosts; h++)
-        if (h != w->host && send_to(w, h, TAG_BARRIER, NULL, 0, e)) return -1;
-    return finish(w, e);
+        if (h != w->host && messages_send(w->messages, h, TAG_BARRIER, NULL, 0, e)) return -1;
+    return messages_finish(w->messages, e);
 }

@@ -1,21 +1,14 @@
-/* Exchange between hosts by MPI messages. The members are one rank of each host; `network_*` are collective over them.
- * Only non-blocking calls are used, waited for in one place. */
+/* Exchange between hosts by messages. The members are one rank of each host; `network_*` are collective over them. */
 #pragma once
 
-#include <mpi.h>
-
-#include "ops.h"
-#include "pulse.h"
+#include "messages.h"
 
 typedef struct Network Network;
 
-/* `peers`: one rank of each host, member number = host number; not owned. piece_bytes: the most network_sum gets, in
- * bytes of fp32. n_ranks: of the job. `ops` and `stats` are the caller's and outlive *out. Local. */
-int network_create(MPI_Comm peers, Wire wire, size_t piece_bytes, int n_ranks, const Ops *ops, CommStats *stats,
-                   Network **out, Err *e);
+/* `use`: who the members are, and what their messages work with. piece_bytes: the most network_sum gets, in bytes of
+ * fp32. `ops` is the caller's and outlives *out. Local. */
+int network_create(const MessagesUse *use, Wire wire, size_t piece_bytes, const Ops *ops, Network **out, Err *e);
 void network_free(Network *w);
-/* Each message that arrives is told to this rank's Life and Pulse, which outlive *w. Local. */
-void network_on_arrival(Network *w, Life *life, Pulse *pulse);
 
 /* x[n] = sum over the hosts in order, in place, the same bits on all. On a bf16 wire (unless `exact`) every host's
  * addend is rounded to bf16, and with three hosts or more the sum too; the result of an element does not depend on n.

@@ -11,6 +11,13 @@ typedef struct Ops {
     void (*from_bf16)(const uint16_t *x, int64_t n, float *y);
 } Ops;
 
+/* Whom the collective that runs now has waited for the longest, in shared memory and between hosts. */
+typedef struct Slowest {
+    int rank, host; /* rank: among those of this host */
+    uint64_t rank_ns, host_ns;
+    size_t host_bytes; /* that came meanwhile, from all hosts */
+} Slowest;
+
 /* Part [*begin, *end) of n values that carrier i of `parts` sums: multiples of 32 values (two cache lines), so that no
  * line has two writers; the last part may be shorter, and parts may be empty. */
 static inline void slice_range(size_t n, int parts, int i, size_t *begin, size_t *end) {

@@ -38,7 +38,7 @@ struct Pulse {
 
     uint64_t deadline_ns;
     void (*lost)(void *arg, const Err *why);
-    void *lost_arg;
+    void *arg;
 
     const Job *job;
     LifeTable *table;
@@ -62,7 +62,7 @@ static uint64_t now(void) {
 static void say(const Pulse *p, const char *text) {
     Err why;
     snprintf(why.msg, sizeof why.msg, "%s", text);
-    if (p->lost) p->lost(p->lost_arg, &why);
+    if (p->lost) p->lost(p->arg, &why);
 }
 
 static int launched_rank(void) {
@@ -229,7 +229,7 @@ int pulse_start(const CommOptions *o, const char *what, Pulse **out, Err *e) {
     double deadline = o->deadline_s > 0 ? o->deadline_s : DEFAULT_DEADLINE;
     p->deadline_ns = (uint64_t)(1e9 * deadline);
     p->lost = o->lost;
-    p->lost_arg = o->lost_arg;
+    p->arg = o->arg;
     p->phase = ALONE;
     p->what = what;
     p->since_ns = now();

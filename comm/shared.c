@@ -40,6 +40,7 @@ struct Shared {
     const float **src;    /* [size]: scratch for Ops.sum */
     const Ops *ops;
     CommStats *stats;
+    Slowest *slowest;
 };
 
 /* Whether the host's ranks outnumber the cores that at least one of them may run on. */
@@ -53,8 +54,8 @@ static int find_crowded(MPI_Comm local, int size, bool *crowded, Err *e) {
     return 0;
 }
 
-int shared_create(MPI_Comm local, SegmentKind kind, size_t extra_bytes, const Ops *ops, CommStats *stats, Shared **out,
-                  Err *e) {
+int shared_create(MPI_Comm local, SegmentKind kind, size_t extra_bytes, const Ops *ops, CommStats *stats,
+                  Slowest *slowest, Shared **out, Err *e) {
     Shared *s = calloc(1, sizeof *s);
     int rc = s ? 0 : err_set(e, "no memory for the state of the shared-memory collectives");
     if (!rc) {
@@ -62,6 +63,7 @@ int shared_create(MPI_Comm local, SegmentKind kind, size_t extra_bytes, const Op
         MPI_Comm_size(local, &s->size);
         s->ops = ops;
         s->stats = stats;
+        s->slowest = slowest;
         s->seen = calloc((size_t)s->size, sizeof *s->seen);
         s->src = calloc((size_t)s->size, sizeof *s->src);
         if (!s->seen || !s->src) rc = err_set(e, "no memory for the state of the shared-memory collectives");
@@ -100,7 +102,12 @@ static void wait_long(Shared *s, int rank, uint64_t stage) {
     _Atomic uint64_t *flag = &s->flags[rank].stage;
     Wait w = {0};
     while ((s->seen[rank] = atomic_load_explicit(flag, memory_order_acquire)) < stage) wait_step(&w, s->crowded);
-    s->stats->wait_ns += wait_ns(&w);
+    uint64_t ns = wait_ns(&w);
+    s->stats->wait_ns += ns;
+    if (ns > s->slowest->rank_ns) {
+        s->slowest->rank_ns = ns;
+        s->slowest->rank = rank;
+    }
 }
 
 static inline void wait_for(Shared *s, int rank, uint64_t stage) {

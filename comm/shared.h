@@ -9,10 +9,10 @@
 
 typedef struct Shared Shared;
 
-/* `local`: the ranks of this host, two or more. extra_bytes: of memory for the caller, see shared_extra. `ops` and
- * `stats` are the caller's and outlive *out. */
-int shared_create(MPI_Comm local, SegmentKind kind, size_t extra_bytes, const Ops *ops, CommStats *stats, Shared **out,
-                  Err *e);
+/* `local`: the ranks of this host, two or more. extra_bytes: of memory for the caller, see shared_extra. `ops`, `stats`
+ * and `slowest` are the caller's and outlive *out. */
+int shared_create(MPI_Comm local, SegmentKind kind, size_t extra_bytes, const Ops *ops, CommStats *stats,
+                  Slowest *slowest, Shared **out, Err *e);
 void shared_free(Shared *s); /* local */
 
 /* Memory that all ranks of the host see, zero at first, aligned to 128 bytes. Local. */

@@ -45,6 +45,11 @@ static void report_lost(void *arg, const SheafErr *why) {
     report_error(why);
 }
 
+static void report_warning(void *arg, const SheafErr *what) {
+    (void)arg;
+    report_note("warning: %s", what->msg);
+}
+
 static SheafRuntimeOptions runtime_options(const Options *o) {
     bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY || o->verb == VERB_EMBED;
     if (o->verb == VERB_QUANTIZE) return (SheafRuntimeOptions){.threads = (int)o->threads, .pin = !o->no_pin};
@@ -59,6 +64,7 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
         .activations = o->act,
         .trace = o->trace,
         .deadline_s = o->deadline,
+        .verify = o->verify,
     };
 }
 
@@ -110,6 +116,7 @@ int main(int argc, char **argv) {
     /* Among several ranks wrong use is agreed too: one line, however the environments of the hosts differ. */
     SheafRuntimeOptions ro = wrong ? (SheafRuntimeOptions){.threads = 1} : runtime_options(&o);
     ro.lost = report_lost;
+    ro.warn = report_warning;
     Job job = {.o = &o};
     if (sheaf_runtime_open(&ro, &job.rt, &e)) return leave(STATUS_FAILED, &e);
     job_share_signals(job.rt);

@@ -128,6 +128,7 @@ static const Option options[] = {
     {"deadline", 0, false, REAL, AT(deadline), "SECONDS", "60", 1, 86400, WORK,
      "end when a rank is silent, or a step stands still, for so long; a link that is down for less is waited for"},
     {"check", 0, false, FLAG, AT(check), NULL, NULL, 0, 0, WORK, "compare the ranks' results after every collective"},
+    {"verify", 0, false, FLAG, AT(verify), NULL, NULL, 0, 0, WORK, "send a checksum after each message between hosts"},
     {"trace", 0, false, TEXT, AT(trace), "FILE", NULL, 0, 0, WORK,
      "write what every thread did, in Chrome's trace format"},
     {"help", 'h', true, FLAG, AT(help), NULL, NULL, 0, 0, ALL, "this text"},

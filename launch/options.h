@@ -43,7 +43,7 @@ typedef struct Options {
     const char *pooling, *normalize; /* of embeddings; pooling NULL: the model's */
 
     int64_t threads; /* per rank; 0: the physical cores */
-    bool no_pin, check, json, quiet;
+    bool no_pin, check, verify, json, quiet;
     const char *hosts; /* "found" or "each" */
     const char *wire, *isa, *act, *trace;
 } Options;

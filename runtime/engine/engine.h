@@ -21,7 +21,8 @@ struct SheafRuntime {
     char *trace;       /* file, or NULL */
     uint64_t trace_zero;
     void (*lost)(void *arg, const SheafErr *why); /* the caller's */
-    void *lost_arg;
+    void (*warn)(void *arg, const SheafErr *what);
+    void *arg;
 };
 
 struct SheafModel {

@@ -61,7 +61,12 @@ static int start_trace(SheafRuntime *rt, const char *path, Err *e) {
 
 static void tell_lost(void *arg, const Err *why) {
     const SheafRuntime *rt = arg;
-    if (rt->lost) rt->lost(rt->lost_arg, (const SheafErr *)(const void *)why);
+    if (rt->lost) rt->lost(rt->arg, (const SheafErr *)(const void *)why);
+}
+
+static void tell_warning(void *arg, const Err *what) {
+    const SheafRuntime *rt = arg;
+    if (rt->warn) rt->warn(rt->arg, (const SheafErr *)(const void *)what);
 }
 
 int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err) {
@@ -70,12 +75,15 @@ int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafEr
     SheafRuntime *rt = calloc(1, sizeof *rt);
     if (!rt) return err_set(e, "out of memory");
     rt->lost = o->lost;
-    rt->lost_arg = o->lost_arg;
+    rt->warn = o->warn;
+    rt->arg = o->arg;
     CommOptions c = {.each_rank_a_host = o->each_rank_a_host,
                      .check = o->check,
+                     .verify = o->verify,
                      .deadline_s = o->deadline_s,
                      .lost = tell_lost,
-                     .lost_arg = rt};
+                     .warn = tell_warning,
+                     .arg = rt};
     int status = 0;
     if (!o->wire || !*o->wire || !strcmp(o->wire, "f32")) c.wire = WIRE_F32;
     else if (!strcmp(o->wire, "bf16")) c.wire = WIRE_BF16;

@@ -45,7 +45,11 @@ typedef struct SheafRuntimeOptions {
      * itself, with status 1, whatever it waits for. This is called before, on the one rank that is to say why, from a
      * thread of the library's own; NULL: nobody says it. */
     void (*lost)(void *arg, const SheafErr *why);
-    void *lost_arg;
+    /* On rank 0, once: a collective has waited far longer than is usual, with one line that says for whom. NULL: none.
+     */
+    void (*warn)(void *arg, const SheafErr *what);
+    void *arg;   /* of both */
+    bool verify; /* send a checksum after each message between hosts; a mismatch ends the job */
 } SheafRuntimeOptions;
 
 int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err); /* collective */

@@ -46,9 +46,10 @@ static void check_sums(Shared *s) {
 static void with_memory(SegmentKind kind, size_t least, size_t most) {
     static const Ops ops = {.sum = add_up};
     CommStats stats = {0};
+    Slowest slowest = {0};
     Shared *s = NULL;
     Err e = {0};
-    int rc = shared_create(MPI_COMM_WORLD, kind, 100, &ops, &stats, &s, &e);
+    int rc = shared_create(MPI_COMM_WORLD, kind, 100, &ops, &stats, &slowest, &s, &e);
     if (rc) fprintf(stderr, "rank %d: %s\n", rank, e.msg);
     CU_ASSERT_EQUAL_FATAL(rc, 0);
     CU_ASSERT_TRUE(shared_piece_bytes(s) >= least && shared_piece_bytes(s) <= most);
@@ -83,11 +84,12 @@ static void fails_on(int bad, int what, rlim_t most, const char *words) {
     static const Ops ops = {.sum = add_up};
     struct rlimit before;
     CommStats stats = {0};
+    Slowest slowest = {0};
     Shared *s = NULL;
     Err e = {0};
     getrlimit(what, &before);
     if (rank == bad) limit(what, most);
-    CU_ASSERT_EQUAL(shared_create(MPI_COMM_WORLD, SEGMENT_ANY, 0, &ops, &stats, &s, &e), -1);
+    CU_ASSERT_EQUAL(shared_create(MPI_COMM_WORLD, SEGMENT_ANY, 0, &ops, &stats, &slowest, &s, &e), -1);
     setrlimit(what, &before);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.msg, words));
     if (!strstr(e.msg, words)) fprintf(stderr, "rank %d: %s\n", rank, e.msg);

@@ -67,7 +67,7 @@ class Job:
         return True
 
     def started(self):
-        if not self.wait_for(lambda: len(self.text()) > 20, 40 * SLOW):
+        if not self.wait_for(lambda: len(self.text()) > 100, 60 * SLOW):
             raise AssertionError(f"the job did not start: {self.lines()}")
         time.sleep(random.uniform(0, 0.5))
 
@@ -87,10 +87,10 @@ class Job:
     def statuses(self):
         return {int(f.name[7:]): int(f.read_text()) for f in self.folder.glob("status.*")}
 
-    def lines(self):
-        """What all ranks wrote to standard error, but for MPI's own words about connections."""
+    def lines(self, start="sheaf:"):
+        """What all ranks wrote to standard error that starts so (MPI has its own words about connections)."""
         lines = [l for f in sorted(self.folder.glob("err.*")) for l in f.read_text(errors="replace").splitlines()]
-        return [l for l in lines if l.startswith("sheaf:")]
+        return [l for l in lines if l.startswith(start)]
 
     def close(self):
         """Ends the job; returns the processes that were left after the launcher had its time."""
@@ -289,7 +289,7 @@ class Lab(Faults, unittest.TestCase):
         self.assertEqual(job.close(), [])
 
     def link_flaps(self):
-        """Down for half the deadline (5 s of 10), then up again."""
+        """Down for half the deadline (5 s of 10), then up again: the job goes on, and has warned once."""
         deadline = max(DEADLINE, 10)
         job = self.start(deadline=deadline)
         self.hosts("link", "h1", "down")
@@ -297,6 +297,8 @@ class Lab(Faults, unittest.TestCase):
         self.hosts("link", "h1", "up")
         self.expect_on(job, 30 * SLOW)
         self.expect_same_text(job)
+        self.assertEqual(len(job.lines("warning:")), 1, job.lines(""))
+        self.assertRegex(job.lines("warning:")[0], r"a collective of \d+ bytes waited \d+\.\d+ s for host h1 .* is usual$")
         self.end_with_signal(job)
 
     def link_slow(self):
