@@ -95,6 +95,17 @@ void job_json(const Job *job, const SheafSessionInfo *si, Json *j) {
     json_int(j, "ranks", sheaf_ranks(job->rt));
     json_int(j, "hosts", sheaf_hosts(job->rt));
     json_int(j, "threads", sheaf_threads(job->rt));
+    json_open(j, "placement", '[');
+    for (int i = 0; i < sheaf_ranks(job->rt); i++) {
+        const SheafPlace *p = sheaf_place(job->rt, i);
+        json_open(j, NULL, '{');
+        json_text(j, "host", p->host);
+        json_int(j, "threads", p->threads);
+        json_text(j, "cpus", p->cpus);
+        json_text(j, "nodes", p->nodes);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
     json_text(j, "isa", sheaf_isa(job->rt));
     json_text(j, "activations", job->o->act);
     json_text(j, "wire", job->o->wire);

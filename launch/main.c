@@ -2,9 +2,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "foreign.h"
 #include "job.h"
 #include "report.h"
 
@@ -52,11 +54,14 @@ static void report_warning(void *arg, const SheafErr *what) {
 
 static SheafRuntimeOptions runtime_options(const Options *o) {
     bool computes = o->verb == VERB_RUN || o->verb == VERB_PERPLEXITY || o->verb == VERB_EMBED;
-    if (o->verb == VERB_QUANTIZE) return (SheafRuntimeOptions){.threads = (int)o->threads, .pin = !o->no_pin};
+    bool pin = strcmp(o->bind ? o->bind : "auto", "auto") == 0;
+    if (o->verb == VERB_QUANTIZE)
+        return (SheafRuntimeOptions){.threads = (int)o->threads, .cores = o->cores, .pin = pin};
     if (!computes) return (SheafRuntimeOptions){.threads = 1};
     return (SheafRuntimeOptions){
         .threads = (int)o->threads,
-        .pin = !o->no_pin,
+        .cores = o->cores,
+        .pin = pin,
         .each_rank_a_host = o->hosts[0] == 'e',
         .check = o->check,
         .wire = o->wire,
@@ -66,6 +71,15 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
         .deadline_s = o->deadline,
         .verify = o->verify,
     };
+}
+
+/* What the user should know before the work begins. Rank 0. */
+static void warn(const Job *job) {
+    const char *placement = sheaf_place_warning(job->rt), *foreign = foreign_variables();
+    if (sheaf_rank(job->rt) != 0 || job->o->quiet) return;
+    if (*placement) report_note("warning: %s", placement);
+    if (*foreign && job->o->bind) /* a verb that has threads */
+        report_note("warning: %s: without effect, threads are set by --threads, --cores and --bind", foreign);
 }
 
 /* A verb that computes has a model of the kind it is for. The same on all ranks. */
@@ -120,6 +134,7 @@ int main(int argc, char **argv) {
     Job job = {.o = &o};
     if (sheaf_runtime_open(&ro, &job.rt, &e)) return leave(STATUS_FAILED, &e);
     job_share_signals(job.rt);
+    if (!wrong) warn(&job);
     int status = work(&job, wrong ? &usage : NULL);
     job_share_signals(NULL);
     if (sheaf_runtime_close(job.rt, &e)) return leave(status ? status : STATUS_FAILED, &e);

@@ -117,7 +117,10 @@ static const Option options[] = {
     {"quiet", 'q', false, FLAG, AT(quiet), NULL, NULL, 0, 0, THREADS, "no progress and no figures on standard error"},
     {"threads", 0, false, INT, AT(threads), "N", NULL, 1, 1024, THREADS,
      "threads of each rank; without it: its share of the physical cores"},
-    {"no-pin", 0, false, FLAG, AT(no_pin), NULL, NULL, 0, 0, THREADS, "leave threads unpinned"},
+    {"cores", 0, false, TEXT, AT(cores), "LIST", NULL, 0, 0, THREADS,
+     "the CPUs, such as 0-7,16-23, that the ranks of each host share out; without it: as the launcher bound them"},
+    {"bind", 0, false, TEXT, AT(bind), "auto|none", "auto", 0, 0, THREADS,
+     "auto: each thread is pinned to a core of its own; none: the system moves threads about"},
     {"isa", 0, false, TEXT, AT(isa), "ref|avx2|avx512vnni", NULL, 0, 0, WORK,
      "use a lower instruction set than the best that all ranks have"},
     {"act", 0, false, TEXT, AT(act), "int16|int8", "int16", 0, 0, WORK,
@@ -361,6 +364,7 @@ static int set_from_environment(const Words *w, Options *o, SheafErr *e) {
 static int check_together(const Options *o, SheafErr *e) {
     const char *verb = verbs[o->verb].name;
     if (!o->model) return fail(e, "'%s' needs a model file: sheaf %s %s", verb, verb, verbs[o->verb].usage);
+    if (o->cores && strcmp(o->bind, "none") == 0) return fail(e, "--cores and --bind none exclude each other");
     if (o->n_texts && o->file) return fail(e, "texts and -f exclude each other: give one of them");
     if (o->prompt && o->file) return fail(e, "-p and -f exclude each other: give one of them");
     if (o->tokens == 0 && o->verb == VERB_RUN)

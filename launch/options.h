@@ -42,8 +42,10 @@ typedef struct Options {
 
     const char *pooling, *normalize; /* of embeddings; pooling NULL: the model's */
 
-    int64_t threads; /* per rank; 0: the physical cores */
-    bool no_pin, check, verify, json, quiet;
+    int64_t threads;   /* per rank; 0: the physical cores */
+    const char *cores; /* CPUs of each host, NULL: not given */
+    const char *bind;  /* "auto" or "none" */
+    bool check, verify, json, quiet;
     const char *hosts; /* "found" or "each" */
     const char *wire, *isa, *act, *trace;
 } Options;

@@ -16,6 +16,8 @@ static inline const Err *err_of_const(const SheafErr *e) { return (const Err *)(
 struct SheafRuntime {
     Comm *comm;
     Pool *pool;
+    SheafPlace *place; /* [ranks] */
+    char *warning;     /* about the launcher's binding; "": none */
     const Kernels *k;
     QType activations; /* what meets quantised weights */
     char *trace;       /* file, or NULL */
@@ -35,6 +37,9 @@ struct SheafModel {
     SheafModelInfo info;
     char *strings; /* owned text of the info */
 };
+
+/* Decides where this rank's threads run, starts them, and tells all ranks (placement.c). Collective. */
+int runtime_place(SheafRuntime *rt, const SheafRuntimeOptions *o, Err *e);
 
 /* Fills m->info from the file (model.c). */
 int model_describe(SheafModel *m, Err *e);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/topo.h"
 #include "base/trace.h"
 #include "engine/engine.h"
 #include "kernels/conv.h"
@@ -33,19 +32,6 @@ static int choose_activations(SheafRuntime *rt, const char *name, Err *e) {
     return 0;
 }
 
-static int make_pool(SheafRuntime *rt, const SheafRuntimeOptions *o, Err *e) {
-    Err mine = {""};
-    int *cpus = malloc(TOPO_MAX_CPUS * sizeof *cpus);
-    int n = -1;
-    if (o->threads < 0 || o->threads > TOPO_MAX_CPUS)
-        err_set(&mine, "threads per rank: %d is not in 0 .. %d", o->threads, TOPO_MAX_CPUS);
-    else if (!cpus) err_set(&mine, "out of memory");
-    else n = topo_cpus(comm_local_rank(rt->comm), comm_local_size(rt->comm), o->threads, cpus, &mine);
-    bool failed = n < 1 || pool_create(n, o->pin ? cpus : NULL, &rt->pool, &mine) != 0;
-    free(cpus);
-    return comm_agree(rt->comm, failed, &mine, e);
-}
-
 static int start_trace(SheafRuntime *rt, const char *path, Err *e) {
     Err mine = {""};
     rt->trace = strdup(path);
@@ -67,6 +53,15 @@ static void tell_lost(void *arg, const Err *why) {
 static void tell_warning(void *arg, const Err *what) {
     const SheafRuntime *rt = arg;
     if (rt->warn) rt->warn(rt->arg, (const SheafErr *)(const void *)what);
+}
+
+static void runtime_free(SheafRuntime *rt) {
+    pool_free(rt->pool);
+    comm_free(rt->comm);
+    free(rt->place);
+    free(rt->warning);
+    free(rt->trace);
+    free(rt);
 }
 
 int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafErr *err) {
@@ -91,13 +86,10 @@ int sheaf_runtime_open(const SheafRuntimeOptions *o, SheafRuntime **out, SheafEr
     if (!status) status = choose_activations(rt, o->activations, e);
     if (!status) status = comm_create(&c, &rt->comm, e);
     if (!status) status = choose_kernels(rt, o->isa, e);
-    if (!status) status = make_pool(rt, o, e);
+    if (!status) status = runtime_place(rt, o, e);
     if (!status && o->trace && *o->trace) status = start_trace(rt, o->trace, e);
     if (status) {
-        pool_free(rt->pool);
-        comm_free(rt->comm);
-        free(rt->trace);
-        free(rt);
+        runtime_free(rt);
         return -1;
     }
     *out = rt;
@@ -148,10 +140,7 @@ int sheaf_runtime_close(SheafRuntime *rt, SheafErr *err) {
     Err *e = err_of(err);
     int status = rt->trace ? write_trace(rt, e) : 0;
     if (rt->trace) trace_stop();
-    pool_free(rt->pool);
-    comm_free(rt->comm);
-    free(rt->trace);
-    free(rt);
+    runtime_free(rt);
     return status;
 }
 
@@ -160,6 +149,8 @@ int sheaf_ranks(const SheafRuntime *rt) { return comm_size(rt->comm); }
 int sheaf_hosts(const SheafRuntime *rt) { return comm_hosts(rt->comm); }
 int sheaf_threads(const SheafRuntime *rt) { return pool_size(rt->pool); }
 const char *sheaf_isa(const SheafRuntime *rt) { return rt->k->name; }
+const SheafPlace *sheaf_place(const SheafRuntime *rt, int rank) { return &rt->place[rank]; }
+const char *sheaf_place_warning(const SheafRuntime *rt) { return rt->warning; }
 
 void sheaf_interrupt(SheafRuntime *rt) { comm_interrupt(rt->comm); }
 bool sheaf_interrupted(const SheafRuntime *rt) { return comm_interrupted(rt->comm); }

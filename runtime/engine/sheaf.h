@@ -32,6 +32,7 @@ const char *sheaf_version(void);
 /* ---- the ranks --------------------------------------------------------------------------------------------------- */
 typedef struct SheafRuntimeOptions {
     int threads;           /* per rank; 0: the physical cores this rank may use, shared out among the host's ranks */
+    const char *cores;     /* CPUs for each host's ranks together, as "0-7,16-23"; NULL: as the launcher bound them */
     bool pin;              /* pin threads to cores */
     bool each_rank_a_host; /* network path between all ranks */
     bool check;            /* compare hashes over ranks after every collective */
@@ -59,6 +60,16 @@ int sheaf_ranks(const SheafRuntime *rt);
 int sheaf_hosts(const SheafRuntime *rt);
 int sheaf_threads(const SheafRuntime *rt);
 const char *sheaf_isa(const SheafRuntime *rt);
+typedef struct SheafPlace { /* where a rank's threads run */
+    int threads;
+    char host[65];
+    char cpus[64];  /* "0-3"; cut to fit; "": not pinned */
+    char nodes[32]; /* NUMA nodes of its memory, "0" or "0-1"; "": not pinned */
+} SheafPlace;
+const SheafPlace *sheaf_place(const SheafRuntime *rt, int rank); /* of any rank */
+/* What was wrong with the launcher's binding of the ranks and what was made of it, a sentence for each host where
+ * something was; "": nothing. The same on all ranks. */
+const char *sheaf_place_warning(const SheafRuntime *rt);
 /* Agreement between ranks over a failure outside this library (collective): returns 0 when `failed` is false on all,
  * else -1 everywhere with the lowest failing rank's `mine`. */
 int sheaf_agree(SheafRuntime *rt, bool failed, const SheafErr *mine, SheafErr *err);

@@ -1,85 +1,82 @@
-/* Which CPUs a rank gets. The affinity of this process stands for the machine; narrowing it is seen by a child, whose
- * parent (this process) then has the same mask: nobody's own, so all local ranks share it. */
+/* The machine in tables: this one, against the system's own files; pretended ones, against what their description says
+ * (tests/reference/topologies.py made the files). */
 #include "base/topo.h"
 #include "check.h"
 
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-static int cpus[TOPO_MAX_CPUS], other[TOPO_MAX_CPUS];
+static Topo t;
 
-static void test_shares(void) {
-    Err e;
+static void test_this_machine(void) {
+    Err e = {""};
     cpu_set_t mask;
     CU_ASSERT_FATAL(sched_getaffinity(0, sizeof mask, &mask) == 0);
-    int cores = topo_cores(&e);
-    CU_ASSERT_FATAL(cores >= 1 && cores <= CPU_COUNT(&mask));
-    int n = topo_cpus(0, 1, 0, cpus, &e);
-    CU_ASSERT(n >= 1 && n <= cores);
-    for (int i = 0; i < n; i++) {
-        CU_ASSERT(CPU_ISSET((size_t)cpus[i], &mask));
-        for (int k = 0; k < i; k++) CU_ASSERT(cpus[k] != cpus[i]);
+    CU_ASSERT_FATAL(topo_load(&t, &e) == 0);
+    CU_ASSERT(!t.pretended && t.n_cpus >= CPU_COUNT(&mask) && t.n_nodes >= 1);
+    int firsts = 0;
+    for (int i = 0; i < t.n_cpus; i++) {
+        char path[96], list[32];
+        const TopoCpu *c = &t.cpu[i];
+        CU_ASSERT(topo_find_cpu(&t, c->id) == i);
+        CU_ASSERT(c->node >= 0 && c->node < t.n_nodes);
+        firsts += c->sibling == 0;
+        /* The kernel lists the hardware threads of a core, its first one first. */
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c->id);
+        FILE *f = fopen(path, "r");
+        if (!f) continue;
+        if (fgets(list, sizeof list, f)) CU_ASSERT((c->sibling == 0) == (strtol(list, NULL, 10) == c->id));
+        fclose(f);
     }
-    CU_ASSERT(topo_cpus(0, 1, cores, cpus, &e) == cores);
-    /* Ranks of one core each: together all cores, in order; and the next one starts over. */
-    for (int r = 0; r < cores; r++) CU_ASSERT(topo_cpus(r, cores, 1, other, &e) == 1 && other[0] == cpus[r]);
-    for (int r = 0; r < 3 * cores; r++) {
-        CU_ASSERT(topo_cpus(r, 3 * cores, 0, other, &e) == 1);
-        CU_ASSERT(other[0] == cpus[r % cores]);
-    }
-    /* More threads than cores wrap around. */
-    CU_ASSERT(topo_cpus(0, 1, cores + 1, other, &e) == cores + 1 && other[cores] == cpus[0]);
-    CU_ASSERT(topo_cpus(1, 2, cores, other, &e) == cores && other[0] == cpus[0]);
+    CU_ASSERT(firsts == t.n_cores);
+    CU_ASSERT(topo_find_cpu(&t, 1000000) == -1);
 }
 
-static void test_narrowed(void) {
-    Err e;
-    cpu_set_t mask, one;
-    CU_ASSERT_FATAL(sched_getaffinity(0, sizeof mask, &mask) == 0);
-    int last = -1;
-    for (int c = 0; c < CPU_SETSIZE; c++)
-        if (CPU_ISSET((size_t)c, &mask)) last = c;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)last, &one);
-    CU_ASSERT_FATAL(sched_setaffinity(0, sizeof one, &one) == 0);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) _exit(topo_cpus(1, 2, 0, cpus, &e) == 1 && cpus[0] == last && topo_cores(&e) == 1 ? 0 : 1);
-    int status = -1;
-    waitpid(child, &status, 0);
-    sched_setaffinity(0, sizeof mask, &mask);
-    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+static bool pretend(const char *variable, const char *value) {
+    Err e = {""};
+    char path[512];
+    unsetenv("HWLOC_SYNTHETIC");
+    unsetenv("HWLOC_XMLFILE");
+    const char *fixtures = getenv("SHEAF_FIXTURES");
+    snprintf(path, sizeof path, "%s/topo/%s.xml", fixtures ? fixtures : ".", value);
+    setenv(variable, strcmp(variable, "HWLOC_XMLFILE") == 0 ? path : value, 1);
+    bool loaded = topo_load(&t, &e) == 0;
+    if (!loaded) fprintf(stderr, "%s\n", e.msg);
+    unsetenv(variable);
+    return loaded && t.pretended;
 }
 
-/* A child that binds itself is a rank bound by the launcher: what it has is its own. But what mpirun did unasked does
- * not count. */
-static int bound_child(const char *variable) {
-    Err e;
-    cpu_set_t mask, one;
-    int all = topo_cores(&e), n = topo_cpus(0, 1, all, cpus, &e);
-    sched_getaffinity(0, sizeof mask, &mask);
-    CPU_ZERO(&one);
-    CPU_SET((size_t)cpus[n - 1], &one);
-    sched_setaffinity(0, sizeof one, &one);
-    if (n == 1) return 0; /* one core: nothing to tell apart */
-    setenv("OMPI_MCA_orte_bound_at_launch", "1", 1);
-    if (variable) setenv(variable, "core", 1);
-    int got = topo_cpus(0, 2, 0, other, &e);
-    if (variable) return got == 1 && other[0] == cpus[n - 1] ? 0 : 1;
-    return got == (n + 1) / 2 && other[0] == cpus[0] ? 0 : 2;
+static void test_synthetic(void) {
+    CU_ASSERT_FATAL(pretend("HWLOC_SYNTHETIC", "package:2 numa:2 l3:2 core:3 pu:2"));
+    CU_ASSERT(t.n_packages == 2 && t.n_nodes == 4 && t.n_l3 == 8 && t.n_cores == 24 && t.n_cpus == 48);
+    const TopoCpu *c = &t.cpu[47];
+    CU_ASSERT(c->id == 47 && c->package == 1 && c->node == 3 && c->l3 == 7 && c->core == 23 && c->sibling == 1);
+    for (int i = 0; i < 4; i++) CU_ASSERT(t.node[i].memory == i && t.node[i].bytes > 0 && t.node[i].n_cpus == 12);
 }
 
-static void test_bound(void) {
-    static const char *const variable[] = {"OMPI_MCA_hwloc_base_binding_policy", NULL};
-    for (int i = 0; i < 2; i++) {
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) _exit(bound_child(variable[i]));
-        int status = -1;
-        waitpid(child, &status, 0);
-        CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
+static void test_odd_machines(void) {
+    CU_ASSERT_FATAL(pretend("HWLOC_XMLFILE", "no_memory"));
+    CU_ASSERT(t.n_nodes == 3 && t.node[1].bytes == 0 && t.node[1].n_cpus == 4);
+    CU_ASSERT(t.node[1].memory == 2 && t.node[0].memory == 0); /* distance 16, against 21 to node 0 */
+    CU_ASSERT_FATAL(pretend("HWLOC_XMLFILE", "no_cores"));
+    CU_ASSERT(t.n_nodes == 3 && t.node[2].n_cpus == 0 && t.node[2].bytes == (uint64_t)64 << 30);
+    CU_ASSERT(t.cpu[7].node == 1);
+    CU_ASSERT_FATAL(pretend("HWLOC_XMLFILE", "hybrid"));
+    CU_ASSERT(t.n_cores == 12 && !t.cpu[7].slow && t.cpu[8].slow);
+    CU_ASSERT_FATAL(pretend("HWLOC_XMLFILE", "capacity"));
+    CU_ASSERT(t.cpu[3].slow && !t.cpu[4].slow);
+    CU_ASSERT_FATAL(pretend("HWLOC_XMLFILE", "half_socket"));
+    CU_ASSERT(t.n_cpus == 4 && t.n_cores == 2 && t.cpu[0].id == 8 && t.cpu[0].node == 1);
+}
+
+static void test_refusals(void) {
+    Err e = {""};
+    setenv("HWLOC_SYNTHETIC", "sockets and cores", 1);
+    CU_ASSERT(topo_load(&t, &e) == -1 && strstr(e.msg, "HWLOC_SYNTHETIC") && strstr(e.msg, "sockets and cores"));
+    setenv("HWLOC_SYNTHETIC", "package:2 numa:1 core:1024 pu:1", 1);
+    CU_ASSERT(topo_load(&t, &e) == -1 && strstr(e.msg, "2048 CPUs"));
+    setenv("HWLOC_SYNTHETIC", "numa:65 pu:1", 1);
+    CU_ASSERT(topo_load(&t, &e) == -1 && strstr(e.msg, "65 NUMA nodes"));
+    unsetenv("HWLOC_SYNTHETIC");
 }
 
 static void test_names(void) {
@@ -88,22 +85,11 @@ static void test_names(void) {
     CU_ASSERT(strlen(name) > 0 && !strchr(name, '\n'));
     topo_cpu_name(tiny, sizeof tiny);
     CU_ASSERT(strlen(tiny) <= 3);
-    Err e;
-    CU_ASSERT_FATAL(topo_cpus(0, 1, 1, cpus, &e) == 1);
-    CU_ASSERT(topo_node_of_cpu(cpus[0]) >= -1);
-    CU_ASSERT(topo_node_of_cpu(1000000) == -1);
-}
-
-static void test_refusals(void) {
-    Err e;
-    CU_ASSERT(topo_cpus(2, 2, 0, cpus, &e) == -1);
-    CU_ASSERT(topo_cpus(0, 0, 0, cpus, &e) == -1);
-    CU_ASSERT(topo_cpus(0, 1, -1, cpus, &e) == -1);
-    CU_ASSERT(topo_cpus(0, 1, TOPO_MAX_CPUS + 1, cpus, &e) == -1);
 }
 
 int main(void) {
-    static const CU_TestInfo tests[] = {{"shares", test_shares}, {"narrowed", test_narrowed}, {"bound", test_bound},
-                                        {"names", test_names},   {"refusals", test_refusals}, CU_TEST_INFO_NULL};
+    static const CU_TestInfo tests[] = {
+        {"this machine", test_this_machine}, {"synthetic", test_synthetic}, {"odd machines", test_odd_machines},
+        {"refusals", test_refusals},         {"names", test_names},         CU_TEST_INFO_NULL};
     return check_run("topo", tests);
 }

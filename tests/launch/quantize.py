@@ -126,7 +126,7 @@ class Quantize(unittest.TestCase):
     def test_threads_and_ranks_change_nothing(self):
         self.quantize("--type", "iq4_nl", "--threads", 1)
         one = self.out.read_bytes()
-        self.quantize("--type", "iq4_nl", "--threads", 4, "--no-pin")
+        self.quantize("--type", "iq4_nl", "--threads", 4, "--bind", "none")
         self.assertEqual(self.out.read_bytes(), one)
         self.quantize("--type", "iq4_nl", ranks=2)
         self.assertEqual(self.out.read_bytes(), one)

@@ -43,7 +43,9 @@ static void all_ways_to_write_an_option(void) {
     CU_ASSERT_EQUAL(o.stop.n, 2);
     CU_ASSERT_STRING_EQUAL(o.stop.item[1], "b");
     CU_ASSERT_TRUE(o.json && o.quiet);
-    CU_ASSERT_FALSE(o.check || o.no_pin);
+    CU_ASSERT_FALSE(o.check);
+    CU_ASSERT_STRING_EQUAL(o.bind, "auto");
+    CU_ASSERT_PTR_NULL(o.cores);
     o = accepted("sheaf run -p x -n -1 -- -odd-name");
     CU_ASSERT_EQUAL(o.tokens, -1);
     CU_ASSERT_STRING_EQUAL(o.model, "-odd-name");
@@ -75,14 +77,14 @@ static void each_verb_has_its_defaults(void) {
 static void command_line_goes_over_environment_goes_over_default(void) {
     setenv("SHEAF_CTX", "33", 1);
     setenv("SHEAF_TOP_K", "5", 1);
-    setenv("SHEAF_NO_PIN", "yes", 1);
+    setenv("SHEAF_BIND", "none", 1);
     setenv("SHEAF_JSON", "0", 1);
     setenv("SHEAF_ISA", "", 1);     /* empty: as if not set */
     setenv("SHEAF_PROMPT", "y", 1); /* not from the environment */
     Options o = accepted("sheaf run m -p x --ctx 44");
     CU_ASSERT_EQUAL(o.ctx, 44);
     CU_ASSERT_EQUAL(o.top_k, 5);
-    CU_ASSERT_TRUE(o.no_pin);
+    CU_ASSERT_STRING_EQUAL(o.bind, "none");
     CU_ASSERT_FALSE(o.json);
     CU_ASSERT_PTR_NULL(o.isa);
     CU_ASSERT_STRING_EQUAL(o.prompt, "x");
@@ -90,7 +92,7 @@ static void command_line_goes_over_environment_goes_over_default(void) {
     accepted("sheaf run m -p x --ctx 44");
     accepted("sheaf info m"); /* does not have that option */
     refused("sheaf run m -p x", "SHEAF_CTX many: not a whole number");
-    static const char *const names[] = {"SHEAF_CTX",  "SHEAF_TOP_K", "SHEAF_NO_PIN",
+    static const char *const names[] = {"SHEAF_CTX",  "SHEAF_TOP_K", "SHEAF_BIND",
                                         "SHEAF_JSON", "SHEAF_ISA",   "SHEAF_PROMPT"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) unsetenv(names[i]);
 }

@@ -77,7 +77,7 @@ class Bits(real.PerplexityCase):
     def test_threads_and_batches(self):
         for qtype in real.TYPES:
             first = evaluate(2, "--threads", 2, qtype=qtype)["per_window"]
-            for options in (["--threads", 1], ["--batch", 512], ["--batch", 33, "--threads", 1], ["--no-pin"]):
+            for options in (["--threads", 1], ["--batch", 512], ["--batch", 33, "--threads", 1], ["--bind", "none"]):
                 self.assertEqual(evaluate(2, *options, qtype=qtype)["per_window"], first, (qtype, options))
 
     def test_instruction_sets(self):
