@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "foreign.h"
 #include "report.h"
 
 enum { DEFAULT_CTX = 4096, OTHERS_MS = 500 };
@@ -25,7 +26,15 @@ int64_t job_ctx(const Job *job) {
 
 static void show_loading(void *bar, uint64_t done, uint64_t total) { progress_show(bar, done, total, NULL); }
 
+void job_warn(const Job *job) {
+    const char *placement = sheaf_place_warning(job->rt), *foreign = foreign_variables();
+    if (sheaf_rank(job->rt) != 0 || job->o->quiet) return;
+    if (*placement) report_note("warning: %s", placement);
+    if (*foreign) report_note("warning: %s: without effect, threads are set by --threads, --cores and --bind", foreign);
+}
+
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e) {
+    job_warn(job);
     Progress bar = progress_start("loading", job->o->quiet || sheaf_rank(job->rt) != 0);
     so.progress = show_loading;
     so.progress_arg = &bar;

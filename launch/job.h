@@ -26,7 +26,10 @@ int embed_verb(Job *job, SheafErr *e);
  * warned about, by rank 0. Local; the same on all ranks. */
 int64_t job_ctx(const Job *job);
 
-/* Opens the session with a progress bar on rank 0. Collective. */
+/* What the user should know of the ranks' placement before they compute: said by rank 0, unless --quiet. Local. */
+void job_warn(const Job *job);
+
+/* Warns as above, and opens the session with a progress bar on rank 0. Collective. */
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e);
 
 /* From now on SIGINT, SIGUSR1 or SIGTERM ask for an early end, which the verb brings about by itself; another one

@@ -6,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "foreign.h"
 #include "job.h"
 #include "report.h"
 
@@ -73,15 +72,6 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
     };
 }
 
-/* What the user should know before the work begins. Rank 0. */
-static void warn(const Job *job) {
-    const char *placement = sheaf_place_warning(job->rt), *foreign = foreign_variables();
-    if (sheaf_rank(job->rt) != 0 || job->o->quiet) return;
-    if (*placement) report_note("warning: %s", placement);
-    if (*foreign && job->o->bind) /* a verb that has threads */
-        report_note("warning: %s: without effect, threads are set by --threads, --cores and --bind", foreign);
-}
-
 /* A verb that computes has a model of the kind it is for. The same on all ranks. */
 static int wrong_model(const Job *job, SheafErr *e) {
     VerbId verb = job->o->verb;
@@ -134,7 +124,6 @@ int main(int argc, char **argv) {
     Job job = {.o = &o};
     if (sheaf_runtime_open(&ro, &job.rt, &e)) return leave(STATUS_FAILED, &e);
     job_share_signals(job.rt);
-    if (!wrong) warn(&job);
     int status = work(&job, wrong ? &usage : NULL);
     job_share_signals(NULL);
     if (sheaf_runtime_close(job.rt, &e)) return leave(status ? status : STATUS_FAILED, &e);

@@ -118,7 +118,8 @@ static const Option options[] = {
     {"threads", 0, false, INT, AT(threads), "N", NULL, 1, 1024, THREADS,
      "threads of each rank; without it: its share of the physical cores"},
     {"cores", 0, false, TEXT, AT(cores), "LIST", NULL, 0, 0, THREADS,
-     "the CPUs, such as 0-7,16-23, that the ranks of each host share out; without it: as the launcher bound them"},
+     "the CPUs, such as 0-7,16-23 or 0-14:2, that the ranks of each host share out; without it: as the launcher bound "
+     "them"},
     {"bind", 0, false, TEXT, AT(bind), "auto|none", "auto", 0, 0, THREADS,
      "auto: each thread is pinned to a core of its own; none: the system moves threads about"},
     {"isa", 0, false, TEXT, AT(isa), "ref|avx2|avx512vnni", NULL, 0, 0, WORK,

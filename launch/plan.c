@@ -11,13 +11,15 @@ static double replication(const SheafPlan *p, const SheafModelInfo *info) {
 }
 
 static void add_table(const SheafPlan *p, const SheafModelInfo *info, int64_t n_ctx, StrBuf *out) {
-    strbuf_printf(out, "%5s %7s %9s %9s %11s %12s %12s %12s\n", "rank", "heads", "KV heads", "FFN rows", "vocabulary",
-                  "weights MB", "KV cache MB", "buffers MB");
+    strbuf_printf(out, "%5s %7s %9s %9s %11s %12s %12s %12s %8s  %s\n", "rank", "heads", "KV heads", "FFN rows",
+                  "vocabulary", "weights MB", "KV cache MB", "buffers MB", "threads", "CPUs on nodes");
     for (int i = 0; i < p->ranks; i++) {
         const SheafPlanRank *r = &p->rank[i];
-        strbuf_printf(out, "%5d %7" PRId64 " %9" PRId64 " %9" PRId64 " %11" PRId64 " %12.2f %12.2f %12.2f\n", i,
-                      r->heads, r->kv_heads, r->ffn_rows, r->vocab_rows, 1e-6 * (double)r->weight_bytes,
-                      1e-6 * (double)r->kv_bytes, 1e-6 * (double)r->activation_bytes);
+        strbuf_printf(out,
+                      "%5d %7" PRId64 " %9" PRId64 " %9" PRId64 " %11" PRId64 " %12.2f %12.2f %12.2f %8d  %s on %s\n",
+                      i, r->heads, r->kv_heads, r->ffn_rows, r->vocab_rows, 1e-6 * (double)r->weight_bytes,
+                      1e-6 * (double)r->kv_bytes, 1e-6 * (double)r->activation_bytes, r->place.threads, r->place.cpus,
+                      r->place.nodes);
     }
     strbuf_printf(out, "\n%-24s%" PRId64 "\n", "context", n_ctx);
     strbuf_printf(out, "%-24s%.2f MB, %.3f times the model's\n", "weights on all ranks",
@@ -29,6 +31,7 @@ static void add_table(const SheafPlan *p, const SheafModelInfo *info, int64_t n_
     strbuf_printf(out, "%-24s%" PRId64 "\n", "collectives per step", p->collectives_per_step);
     strbuf_printf(out, "%-24s%" PRIu64 " from each rank\n", "bytes per token", p->wire_bytes_per_token);
     strbuf_printf(out, "%-24s%016" PRIx64 "\n", "plan hash", p->hash);
+    strbuf_printf(out, "%-24s%s\n", "placed on", p->machine);
     if (*p->advice) strbuf_printf(out, "%-24s%s\n", "advice", p->advice);
 }
 
@@ -41,6 +44,9 @@ static void add_rank_json(Json *j, const SheafPlanRank *r) {
     json_uint(j, "weight_bytes", r->weight_bytes);
     json_uint(j, "kv_bytes", r->kv_bytes);
     json_uint(j, "activation_bytes", r->activation_bytes);
+    json_int(j, "threads", r->place.threads);
+    json_text(j, "cpus", r->place.cpus);
+    json_text(j, "nodes", r->place.nodes);
     json_close(j, '}');
 }
 
@@ -60,6 +66,7 @@ static void add_json(const SheafPlan *p, const Job *job, int64_t n_ctx, StrBuf *
     json_real(&j, "replication", replication(p, sheaf_model_info(job->m)));
     json_int(&j, "collectives_per_step", p->collectives_per_step);
     json_uint(&j, "wire_bytes_per_token", p->wire_bytes_per_token);
+    json_text(&j, "machine", p->machine);
     json_text(&j, "advice", p->advice);
     json_close(&j, '}');
     strbuf_add(out, "\n", 1);

@@ -85,6 +85,7 @@ static bool show(void *bar, uint64_t done, uint64_t total) {
 int quantize_verb(Job *job, SheafErr *e) {
     const Options *o = job->o;
     bool leads = sheaf_rank(job->rt) == 0;
+    job_warn(job);
     Progress bar = progress_start("quantizing", o->quiet || !leads);
     SheafQuantizeOptions q = {
         .type = o->type, .rules = o->tensor.item, .n_rules = o->tensor.n, .progress = show, .progress_arg = &bar};

@@ -62,10 +62,15 @@ void place_list(const int *number, int n, char *buf, size_t size) {
     size_t at = 0;
     buf[0] = 0;
     for (int i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && number[k] == number[k - 1] + 1;) k++;
+        int step = i + 2 < n ? number[i + 1] - number[i] : 1;
+        for (k = i + 1; k < n && number[k] == number[k - 1] + step;) k++;
+        if (step != 1 && k - i < 3) k = i + 1;
         const char *comma = i ? "," : "";
-        int wrote = k - i == 1 ? snprintf(buf + at, size - at, "%s%d", comma, number[i])
-                               : snprintf(buf + at, size - at, "%s%d-%d", comma, number[i], number[k - 1]);
+        int wrote = snprintf(buf + at, size - at,
+                             k - i == 1  ? "%s%d"
+                             : step == 1 ? "%s%d-%d"
+                                         : "%s%d-%d:%d",
+                             comma, number[i], number[k - 1], step);
         at += (size_t)wrote;
         if (at < size) continue;
         if (size > 3) memcpy(buf + size - 4, "...", 4);
@@ -92,27 +97,35 @@ static int take_number(const char **at) {
     return n < TOPO_MAX_CPUS ? (int)n : TOPO_MAX_CPUS;
 }
 
+/* "3", "0-7" or "0-14:2". */
+static int parse_range(const char **at, int *first, int *last, int *step) {
+    *first = *last = take_number(at);
+    *step = 1;
+    if (*first < 0 || **at != '-') return *first < 0 ? -1 : 0;
+    (*at)++;
+    *last = take_number(at);
+    if (*last < *first || **at != ':') return *last < *first ? -1 : 0;
+    (*at)++;
+    *step = take_number(at);
+    return *step < 1 ? -1 : 0;
+}
+
 static int parse_cores(const Topo *t, const char *list, CpuIndices *out, Err *e) {
     char may[128];
     CpuIndices all = {{false}};
     for (int i = 0; i < t->n_cpus; i++) all.has[i] = true;
-    for (const char *at = list; !*list || *at; at++) {
-        int first = take_number(&at), last = first;
-        if (first >= 0 && *at == '-') {
-            at++;
-            last = take_number(&at);
-        }
-        if (first < 0 || last < first || (*at && *at != ',') || (*at == ',' && !at[1]))
-            return err_set(e, "--cores %.100s: must be CPUs such as 0-7,16-23", list);
-        for (int id = first; id <= last; id++) {
+    list_cpus(t, &all, may, sizeof may);
+    for (const char *at = list;; at++) {
+        int first, last, step;
+        if (parse_range(&at, &first, &last, &step) || (*at && *at != ','))
+            return err_set(e, "--cores %.100s: must be CPUs such as 0-7,16-23 or 0-14:2", list);
+        for (int id = first; id <= last; id += step) {
             int i = topo_find_cpu(t, id);
-            list_cpus(t, &all, may, sizeof may);
             if (i < 0) return err_set(e, "--cores %.100s: CPU %d cannot be used here (%s can)", list, id, may);
             out->has[i] = true;
         }
-        if (!*at) break;
+        if (!*at) return 0;
     }
-    return 0;
 }
 
 /* ---- sharing out ---------------------------------------------------------------------------------------------------
@@ -123,49 +136,50 @@ typedef struct Part {
     int begin, end;
 } Part;
 
-/* The part of rank i when ranks stay inside nodes or have whole ones. core: [n] indices of Topo.cpu, by node. */
-static Part whole_nodes(const Topo *t, const int *core, int n, int ranks, int i) {
-    int first[TOPO_MAX_NODES + 1], held[TOPO_MAX_NODES], nodes = 0;
+/* Where each rank's part begins when ranks stay inside nodes or have whole ones, into begin[ranks + 1]. core: [n]
+ * indices of Topo.cpu, by node; ranks <= n. */
+static void whole_nodes(const Topo *t, const int *core, int n, int ranks, int *begin) {
+    int first[TOPO_MAX_NODES + 1], held[TOPO_MAX_NODES], nodes = 0, r = 0;
     for (int k = 0; k < n; k++)
         if (!k || t->cpu[core[k]].node != t->cpu[core[k - 1]].node) first[nodes++] = k;
     first[nodes] = n;
-    if (ranks < nodes) {
-        int64_t begin, end;
-        share_range(nodes, ranks, i, &begin, &end);
-        return (Part){first[begin], first[end]};
+    int64_t from, to;
+    begin[ranks] = n;
+    for (; ranks < nodes && r < ranks; r++) {
+        share_range(nodes, ranks, r, &from, &to);
+        begin[r] = first[from];
     }
+    if (ranks < nodes) return;
     /* One rank for each node, then each further one where its ranks then have most cores. */
     for (int k = 0; k < nodes; k++) held[k] = 1;
-    for (int r = nodes; r < ranks; r++) {
+    for (int more = nodes; more < ranks; more++) {
         int best = 0;
         for (int k = 1; k < nodes; k++)
             if ((first[k + 1] - first[k]) * (held[best] + 1) > (first[best + 1] - first[best]) * (held[k] + 1))
                 best = k;
         held[best]++;
     }
-    int k = 0;
-    for (; i >= held[k]; k++) i -= held[k];
-    int64_t begin, end;
-    share_range(first[k + 1] - first[k], held[k], i, &begin, &end);
-    return (Part){first[k] + (int)begin, first[k] + (int)end};
-}
-
-static Part even(int n, int ranks, int i) {
-    int64_t begin, end;
-    if (n < ranks) return (Part){(int)((int64_t)i * n / ranks), (int)((int64_t)i * n / ranks) + 1}; /* they share */
-    share_range(n, ranks, i, &begin, &end);
-    return (Part){(int)begin, (int)end};
+    for (int k = 0; k < nodes; k++)
+        for (int i = 0; i < held[k]; i++) {
+            share_range(first[k + 1] - first[k], held[k], i, &from, &to);
+            begin[r++] = first[k] + (int)from;
+        }
 }
 
 static Part part_of(const Topo *t, const int *core, int n, int ranks, int i) {
+    int begin[TOPO_MAX_CPUS + 1], poorest = n;
     if (n < 1) return (Part){0, 0};
-    if (n < ranks) return even(n, ranks, i);
-    int poorest = n;
-    for (int r = 0; r < ranks; r++) {
-        Part p = whole_nodes(t, core, n, ranks, r);
-        if (p.end - p.begin < poorest) poorest = p.end - p.begin;
+    if (n < ranks) { /* they share */
+        int at = (int)((int64_t)i * n / ranks);
+        return (Part){at, at + 1};
     }
-    return 4 * poorest >= 3 * (n / ranks) ? whole_nodes(t, core, n, ranks, i) : even(n, ranks, i);
+    whole_nodes(t, core, n, ranks, begin);
+    for (int r = 0; r < ranks; r++)
+        if (begin[r + 1] - begin[r] < poorest) poorest = begin[r + 1] - begin[r];
+    if (4 * poorest >= 3 * (n / ranks)) return (Part){begin[i], begin[i + 1]};
+    int64_t from, to;
+    share_range(n, ranks, i, &from, &to);
+    return (Part){(int)from, (int)to};
 }
 
 /* The first CPU of each core in the set, fast or slow ones; returns how many. */
@@ -217,8 +231,9 @@ static void indices_of(const Topo *t, const cpu_set_t *set, CpuIndices *out) {
 
 /* Whether two sets meet in a core, and whether they have the same cores. */
 static void compare(const Topo *t, const CpuIndices *a, const CpuIndices *b, bool *meet, bool *same) {
+    *meet = *same = true;
+    if (!memcmp(a, b, sizeof *a)) return;
     *meet = false;
-    *same = true;
     for (int i = 0, k; i < t->n_cpus; i = k) {
         bool in_a = false, in_b = false;
         for (k = i; k < t->n_cpus && t->cpu[k].core == t->cpu[i].core; k++) {
@@ -238,10 +253,12 @@ typedef struct Bound {
     int sharers, place;
 } Bound;
 
-/* The first two ranks that are in each other's way; false: there are none. */
+/* The first two ranks that are in each other's way; false: there are none. Ranks bound like an earlier one have been
+ * seen with it. */
 static bool find_clash(const Topo *t, const Bound *b, int ranks, int *one, int *other) {
     for (int i = 0; i < ranks; i++) {
         int sharers = 1, cores = count_cores(t, &b->set[i]);
+        if (i && !memcmp(&b->set[i], &b->set[i - 1], sizeof *b->set)) continue;
         for (int k = i + 1; k < ranks; k++) {
             bool meet, same;
             compare(t, &b->set[i], &b->set[k], &meet, &same);

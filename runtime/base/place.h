@@ -22,7 +22,7 @@ typedef struct PlaceRequest {
     const Binding *binding; /* [ranks] of this machine's ranks, in their order */
     int ranks, index;       /* how many, and which of them is this rank */
     int threads;            /* 0: one on each core of the rank's share, but not more than the cgroup's quota pays for */
-    const char *cores;      /* CPUs for all ranks of the machine together, as "0-7,16-23"; NULL: as bound */
+    const char *cores;      /* CPUs for all ranks of the machine together, as "0-7,16-23" or "0-14:2"; NULL: as bound */
 } PlaceRequest;
 
 typedef struct Placement {
@@ -44,5 +44,5 @@ typedef struct Placement {
  * in any case `note` says it. */
 int place_rank(const Topo *t, const PlaceRequest *q, Placement *out, Err *e);
 
-/* Numbers in ascending order as "0-3,8": cut to fit. */
+/* Numbers in ascending order as "0-3,8,10-16:2": cut to fit. */
 void place_list(const int *number, int n, char *buf, size_t size);

@@ -40,6 +40,9 @@ struct SheafModel {
 
 /* Decides where this rank's threads run, starts them, and tells all ranks (placement.c). Collective. */
 int runtime_place(SheafRuntime *rt, const SheafRuntimeOptions *o, Err *e);
+/* Where the threads of `ranks` unbound ranks would run on this machine, into `places` (SheafPlanRank.place); and the
+ * machine in a line. Local. */
+int placement_plan(int ranks, SheafPlanRank *places, char *machine, size_t size, Err *e);
 
 /* Fills m->info from the file (model.c). */
 int model_describe(SheafModel *m, Err *e);

@@ -180,7 +180,7 @@ int32_t sheaf_token_bos(const SheafModel *m) { return tokenizer_bos(m->tokenizer
 
 typedef struct PlanWithAdvice {
     SheafPlan plan;
-    char advice[256];
+    char advice[256], machine[160];
 } PlanWithAdvice;
 
 /* The average rank's work over the busiest one's: 1 is perfect balance. */
@@ -237,7 +237,8 @@ int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, S
                           .rank = rank,
                           .wire_bytes_per_token = w.bytes_per_token,
                           .collectives_per_step = w.collectives,
-                          .advice = a->advice};
+                          .advice = a->advice,
+                          .machine = a->machine};
     int status = kv_pools(&p->graph, 1, n_ctx, o.max_tokens, &o, e);
     for (int r = 0; r < ranks && !status; r++) {
         PlanRankCost c = plan_rank_cost(p, r);
@@ -249,6 +250,7 @@ int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, S
         a->plan.weight_bytes_total += c.weight_bytes;
         status = exec_plan_bytes(p, r, &o, &rank[r].activation_bytes, &rank[r].kv_bytes, e);
     }
+    if (!status) status = placement_plan(ranks, rank, a->machine, sizeof a->machine, e);
     if (!status) advise(m, p, a->advice, sizeof a->advice);
     plan_free(p);
     *out = &a->plan;

@@ -65,17 +65,14 @@ static void list_distinct(int *number, int n, char *buf, size_t size) {
     place_list(number, kept, buf, size);
 }
 
-static void describe(const SheafRuntime *rt, const Topo *t, const Placement *p, bool pinned, Told *told) {
+static void describe(const Topo *t, const Placement *p, bool pinned, SheafPlace *place) {
     int number[TOPO_MAX_CPUS];
-    memset(told, 0, sizeof *told);
-    told->place.threads = p->n_threads;
-    snprintf(told->place.host, sizeof told->place.host, "%s", comm_host_name(rt->comm, comm_rank(rt->comm)));
-    snprintf(told->note, sizeof told->note, "%s", p->note);
+    place->threads = p->n_threads;
     if (!pinned) return;
     memcpy(number, p->cpu, sizeof number);
-    list_distinct(number, p->n_threads, told->place.cpus, sizeof told->place.cpus);
+    list_distinct(number, p->n_threads, place->cpus, sizeof place->cpus);
     for (int i = 0; i < p->n_threads; i++) number[i] = t->node[p->node[i]].id;
-    list_distinct(number, p->n_threads, told->place.nodes, sizeof told->place.nodes);
+    list_distinct(number, p->n_threads, place->nodes, sizeof place->nodes);
 }
 
 /* What the ranks told, kept: all places, and each machine's note once. */
@@ -116,13 +113,47 @@ int runtime_place(SheafRuntime *rt, const SheafRuntimeOptions *o, Err *e) {
     } else status = -1;
     free(all);
     if (!status) {
-        describe(rt, t, p, o->pin, &said);
+        memset(&said, 0, sizeof said);
         said.machine = own.machine;
+        snprintf(said.place.host, sizeof said.place.host, "%s", comm_host_name(rt->comm, own.rank));
+        snprintf(said.note, sizeof said.note, "%s", p->note);
+        describe(t, p, o->pin, &said.place);
         Told *told = gather(rt->comm, &said, sizeof said, e);
         status = told ? keep_told(rt, told, e) : -1;
         free(told);
     }
     free(t);
     free(p);
+    return status;
+}
+
+static const char *plural(int n) { return n == 1 ? "" : "s"; }
+
+static void describe_machine(const Topo *t, char *text, size_t size) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < t->n_nodes; i++) bytes += t->node[i].bytes;
+    snprintf(text, size, "%d socket%s, %d NUMA node%s, %d core%s, %d CPU%s, %.1f GB%s", t->n_packages,
+             plural(t->n_packages), t->n_nodes, plural(t->n_nodes), t->n_cores, plural(t->n_cores), t->n_cpus,
+             plural(t->n_cpus), 1e-9 * (double)bytes, t->pretended ? " (pretended)" : "");
+}
+
+int placement_plan(int ranks, SheafPlanRank *places, char *machine, size_t size, Err *e) {
+    Topo *t = calloc(1, sizeof *t);
+    Placement *p = calloc(1, sizeof *p);
+    Binding *all = calloc((size_t)ranks, sizeof *all);
+    int status = t && p && all ? topo_load(t, e) : err_set(e, "out of memory while placing threads");
+    for (int r = 0; !status && r < ranks; r++) {
+        memset(&all[r].bound, 0xFF, sizeof all[r].bound);
+        all[r].launcher = all[r].bound;
+    }
+    for (int r = 0; !status && r < ranks; r++) {
+        PlaceRequest q = {.binding = all, .ranks = ranks, .index = r};
+        status = place_rank(t, &q, p, e);
+        if (!status) describe(t, p, true, &places[r].place);
+    }
+    if (!status) describe_machine(t, machine, size);
+    free(t);
+    free(p);
+    free(all);
     return status;
 }

@@ -198,6 +198,7 @@ int sheaf_chat_tokens(const SheafChat *c, const SheafMessage *messages, size_t n
 typedef struct SheafPlanRank {
     int64_t heads, kv_heads, ffn_rows, vocab_rows;
     uint64_t weight_bytes, kv_bytes, activation_bytes;
+    SheafPlace place; /* if all ranks ran on this machine, or the one that hwloc is told to pretend, unbound */
 } SheafPlanRank;
 typedef struct SheafPlan {
     int ranks;
@@ -206,6 +207,7 @@ typedef struct SheafPlan {
     uint64_t wire_bytes_per_token; /* bytes one rank gives to others for a token, over all collectives */
     int64_t collectives_per_step;
     uint64_t weight_bytes_total; /* over all ranks; more than the model's memory_bytes where something is replicated */
+    const char *machine;         /* one line about the machine that the ranks were placed on */
     const char *advice;          /* one line when this rank count is a bad idea, else "" */
 } SheafPlan;
 /* For `ranks` ranks, a context of n_ctx tokens, whatever the job's own size. Free with sheaf_plan_free. */

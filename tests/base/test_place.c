@@ -48,21 +48,22 @@ static const Case cases[] = {
     /* ---- odd machines */
     {"memory of a node without", "no_memory", 3, 0, 0, "*", 0, 0, "0-3@0 4-7@2 8-11@2", 0},
     {"a node without CPUs", "no_cores", 2, 0, 0, "*", 0, 0, "0-3@0 4-7@1", 0},
-    {"slow cores are left alone", "hybrid", 1, 0, 0, "*", 0, 0, "0,2,4,6@0", 0},
-    {"slow cores when asked for", "hybrid", 1, 8, 0, "*", 0, 0, "0,2,4,6,8-11@0", 0},
-    {"hardware threads last", "hybrid", 1, 14, 0, "*", 0, 0, "0,2,4,6,8-15,1,3@0", 0},
+    {"slow cores are left alone", "hybrid", 1, 0, 0, "*", 0, 0, "0-6:2@0", 0},
+    {"slow cores when asked for", "hybrid", 1, 8, 0, "*", 0, 0, "0-8:2,9-11@0", 0},
+    {"hardware threads last", "hybrid", 1, 14, 0, "*", 0, 0, "0-8:2,9-15,1,3@0", 0},
     {"nothing but slow cores", "hybrid", 2, 0, "8-15", "*", 0, 0, "8-11@0 12-15@0", 0},
     {"little cores", "capacity", 2, 0, 0, "*", 0, 0, "4-5@0 6-7@0", 0},
     {"half a socket allowed", "half_socket", 1, 0, 0, "*", 0, 0, "8,10@1", 0},
     {"two ranks in half a socket", "half_socket", 2, 0, 0, "*", 0, 0, "8@1 10@1", 0},
     /* ---- as many threads as asked for */
     {"few threads use both nodes", TWO, 1, 2, 0, "*", 0, 0, "0,4@0,1", 0},
-    {"few threads, many cores", LARGE, 1, 4, 0, "*", 0, 0, "0,32,64,96@0,1", 0},
+    {"few threads, many cores", LARGE, 1, 4, 0, "*", 0, 0, "0-96:32@0,1", 0},
     {"few threads of two ranks", TWO, 2, 2, 0, "*", 0, 0, "0,2@0 4,6@1", 0},
     {"asked for hardware threads", SMT, 2, 4, 0, "*", 0, 0, "0,2,1,3@0 4,6,5,7@1", 0},
     {"more threads than there are", ONE, 1, 6, 0, "*", 0, 0, "0-3,0-1@0", 0},
     /* ---- --cores */
     {"chosen cores", TWO, 2, 0, "2-5", "*", 0, 0, "2-3@0 4-5@1", 0},
+    {"every other CPU", TWO, 2, 0, "0-6:2", "*", 0, 0, "0,2@0 4,6@1", 0},
     {"chosen cores over a binding", TWO, 2, 0, "0-7", "0 1", 0, 0, "0-3@0 4-7@1", 0},
     {"a chosen hardware thread", SMT, 1, 0, "1,2", "*", 0, 0, "1-2@0", 0},
     /* ---- the launcher's binding */
@@ -211,7 +212,9 @@ static void test_refusals(void) {
     take_set("*", &binding[0].bound);
     binding[0].asked = true;
     static const char *const wrong[] = {
-        "", "x", "1-", "3-1", "0,", ",1", "0 1", "0-8", "99", "-1", "1,,2", "0-99999999999999999999", "0x1", "1;2"};
+        "",    "x",  "1-",   "3-1",  "0,",    ",1",  "0 1",     "0-8",
+        "99",  "-1", "1,,2", "0-6:", "0-6:0", "1:2", "0-6:2:2", "0-99999999999999999999",
+        "0x1", "1;2"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         PlaceRequest q = {.binding = binding, .ranks = 1, .cores = wrong[i]};
         e.msg[0] = 0;
@@ -276,6 +279,9 @@ static void test_list(void) {
     char text[32], small[8];
     place_list(n, 6, text, sizeof text);
     CU_ASSERT_STRING_EQUAL(text, "0-2,5,7-8");
+    static const int even[] = {0, 2, 4, 6, 7, 9, 11, 20};
+    place_list(even, 8, text, sizeof text);
+    CU_ASSERT_STRING_EQUAL(text, "0-6:2,7-11:2,20");
     place_list(n, 0, text, sizeof text);
     CU_ASSERT_STRING_EQUAL(text, "");
     place_list(n, 6, small, sizeof small);

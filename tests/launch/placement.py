@@ -22,9 +22,13 @@ def cores():
 
 
 def numbers(text):
-    """[0, 1, 2, 5] from "0-2,5"."""
-    ends = [[int(n) for n in part.split("-")] for part in text.split(",")]
-    return [n for part in ends for n in range(part[0], part[-1] + 1)]
+    """[0, 1, 2, 6, 8] from "0-2,6-8:2"."""
+    found = []
+    for part in text.split(","):
+        ends, _, step = part.partition(":")
+        first, _, last = ends.partition("-")
+        found += range(int(first), int(last or first) + 1, int(step or 1))
+    return found
 
 
 class Placement(unittest.TestCase):
@@ -95,6 +99,20 @@ class Placement(unittest.TestCase):
         self.assertEqual(self.place(warning=[*everything, "without effect"], **everything), [cores()])
         self.assertEqual(self.place("-q", **everything), [cores()])
         self.assertEqual(self.place(OMP_NUM_THREADS="1", OMPI_MCA_btl="self,vader"), [cores()])
+
+    def test_plan_for_pretended_machines(self):
+        for machine, ranks, expected in (
+            ({"HWLOC_SYNTHETIC": "package:2 numa:2 core:8 pu:2"}, 2, [("0-30:2", "0-1"), ("32-62:2", "2-3")]),
+            ({"HWLOC_XMLFILE": f"{os.environ['SHEAF_FIXTURES']}/topo/half_socket.xml"}, 1, [("8,10", "1")]),
+        ):
+            r = program.run(["plan", self.model, "-n", ranks, "--json"], environment=machine)
+            self.assertEqual((r.status, r.err), (0, []))
+            plan = json.loads(r.out)
+            self.assertEqual([(p["cpus"], p["nodes"]) for p in plan["per_rank"]], expected)
+            self.assertIn("(pretended)", plan["machine"])
+        r = program.run(["plan", self.model, "-n", 2], environment={"HWLOC_SYNTHETIC": "package:2 numa:1 core:4 pu:1"})
+        self.assertRegex(r.out.decode(), r"(?m) 4  0-3 on 0$")
+        self.assertRegex(r.out.decode(), r"(?m)^placed on +2 sockets, 2 NUMA nodes, 8 cores, 8 CPUs, 2.1 GB \(pretended\)$")
 
     def test_refusals(self):
         for options, variables, says in (
