@@ -181,9 +181,10 @@ typedef struct Kernels {
     void (*gelu)(const float *x, int64_t n, float *y);
     /* cap * tanh(x / cap): cap * (1 - 2 / (exp(x * (2 / cap)) + 1)). y may be x. */
     void (*softcap)(const float *x, float cap, int64_t n, float *y);
-    void (*scale)(const float *x, float factor, int64_t n, float *y); /* y may be x */
-    void (*relu)(const float *x, int64_t n, float *y);                /* 0 > x ? 0 : x; NaN -> NaN, -0 -> -0 */
-    void (*add)(const float *a, const float *b, int64_t n, float *y); /* y may be a or b */
+    void (*scale)(const float *x, float factor, int64_t n, float *y);      /* y may be x */
+    void (*add_scaled)(const float *x, float factor, int64_t n, float *y); /* y = fmaf(x, factor, y) */
+    void (*relu)(const float *x, int64_t n, float *y);                     /* 0 > x ? 0 : x; NaN -> NaN, -0 -> -0 */
+    void (*add)(const float *a, const float *b, int64_t n, float *y);      /* y may be a or b */
 
     /* In place on n_heads heads of one row: pairs (x0, x1) -> (x0*c - x1*s, x0*s + x1*c), each as
      * fmaf(x0, c, -(x1 * s)) and fmaf(x0, s, x1 * c). cs: [rope_dim/2][2] cosine, sine. Pairs are (2i, 2i+1), or

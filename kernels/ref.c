@@ -139,6 +139,10 @@ static void scale(const float *x, float factor, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
 }
 
+static void add_scaled(const float *x, float factor, int64_t n, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = fmaf(x[i], factor, y[i]);
+}
+
 static void relu(const float *x, int64_t n, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] = 0.0f > x[i] ? 0.0f : x[i];
 }
@@ -286,6 +290,7 @@ const Kernels kernels_ref = {.name = "ref",
                              .gelu = gelu,
                              .softcap = softcap,
                              .scale = scale,
+                             .add_scaled = add_scaled,
                              .relu = relu,
                              .add = add,
                              .rope = rope,

@@ -13,6 +13,13 @@ static void add_row(StrBuf *out, const char *label, const char *value) {
     strbuf_add(out, "\n", 1);
 }
 
+static void add_experts(const SheafModelInfo *i, StrBuf *out) {
+    strbuf_printf(out, "%-16s%" PRId64 " of width %" PRId64, "experts", i->experts, i->expert_width);
+    if (i->shared_width) strbuf_printf(out, ", and one of %" PRId64 " for all tokens", i->shared_width);
+    strbuf_printf(out, "\n%-16s%" PRId64 " experts, %.2f million parameters\n", "for each token", i->experts_used,
+                  1e-6 * (double)i->active_parameters);
+}
+
 /* `form`: of its chat template; NULL when that is unknown or there is none. */
 static void add_table(const SheafModelInfo *i, const char *path, const char *form, StrBuf *out) {
     add_row(out, "file", path);
@@ -31,6 +38,7 @@ static void add_table(const SheafModelInfo *i, const char *path, const char *for
     strbuf_printf(out, "%-16s%" PRId64 " query, %" PRId64 " KV, of %" PRId64 "\n", "heads", i->heads, i->kv_heads,
                   i->head_dim);
     strbuf_printf(out, "%-16s%" PRId64 "\n", "FFN width", i->ffn_width);
+    if (i->experts) add_experts(i, out);
     strbuf_printf(out, "%-16s%" PRId64 "\n", "vocabulary", i->vocabulary);
     strbuf_printf(out, "%-16s%" PRId64 " positions\n", "context", i->context);
     if (i->encoder) add_row(out, "pooling", i->pooling);
@@ -75,6 +83,11 @@ static void add_json(const SheafModelInfo *i, const char *path, const char *form
     json_int(&j, "kv_heads", i->kv_heads);
     json_int(&j, "head_dim", i->head_dim);
     json_int(&j, "ffn_width", i->ffn_width);
+    json_int(&j, "experts", i->experts);
+    json_int(&j, "experts_used", i->experts_used);
+    json_int(&j, "expert_width", i->expert_width);
+    json_int(&j, "shared_width", i->shared_width);
+    json_uint(&j, "active_parameters", i->active_parameters);
     json_int(&j, "vocabulary", i->vocabulary);
     json_int(&j, "context", i->context);
     json_real(&j, "rope_base", i->rope_base);

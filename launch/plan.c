@@ -11,15 +11,18 @@ static double replication(const SheafPlan *p, const SheafModelInfo *info) {
 }
 
 static void add_table(const SheafPlan *p, const SheafModelInfo *info, int64_t n_ctx, StrBuf *out) {
-    strbuf_printf(out, "%5s %7s %9s %9s %11s %12s %12s %12s %8s  %s\n", "rank", "heads", "KV heads", "FFN rows",
-                  "vocabulary", "weights MB", "KV cache MB", "buffers MB", "threads", "CPUs on nodes");
+    bool experts = info->experts > 0;
+    strbuf_printf(out, "%5s %7s %9s ", "rank", "heads", "KV heads");
+    if (experts) strbuf_printf(out, "%9s ", "experts");
+    strbuf_printf(out, "%9s %11s %12s %12s %12s %8s  %s\n", "FFN rows", "vocabulary", "weights MB", "KV cache MB",
+                  "buffers MB", "threads", "CPUs on nodes");
     for (int i = 0; i < p->ranks; i++) {
         const SheafPlanRank *r = &p->rank[i];
-        strbuf_printf(out,
-                      "%5d %7" PRId64 " %9" PRId64 " %9" PRId64 " %11" PRId64 " %12.2f %12.2f %12.2f %8d  %s on %s\n",
-                      i, r->heads, r->kv_heads, r->ffn_rows, r->vocab_rows, 1e-6 * (double)r->weight_bytes,
-                      1e-6 * (double)r->kv_bytes, 1e-6 * (double)r->activation_bytes, r->place.threads, r->place.cpus,
-                      r->place.nodes);
+        strbuf_printf(out, "%5d %7" PRId64 " %9" PRId64 " ", i, r->heads, r->kv_heads);
+        if (experts) strbuf_printf(out, "%9" PRId64 " ", r->experts);
+        strbuf_printf(out, "%9" PRId64 " %11" PRId64 " %12.2f %12.2f %12.2f %8d  %s on %s\n", r->ffn_rows,
+                      r->vocab_rows, 1e-6 * (double)r->weight_bytes, 1e-6 * (double)r->kv_bytes,
+                      1e-6 * (double)r->activation_bytes, r->place.threads, r->place.cpus, r->place.nodes);
     }
     strbuf_printf(out, "\n%-24s%" PRId64 "\n", "context", n_ctx);
     strbuf_printf(out, "%-24s%.2f MB, %.3f times the model's\n", "weights on all ranks",
@@ -40,6 +43,7 @@ static void add_rank_json(Json *j, const SheafPlanRank *r) {
     json_int(j, "heads", r->heads);
     json_int(j, "kv_heads", r->kv_heads);
     json_int(j, "ffn_rows", r->ffn_rows);
+    json_int(j, "experts", r->experts);
     json_int(j, "vocab_rows", r->vocab_rows);
     json_uint(j, "weight_bytes", r->weight_bytes);
     json_uint(j, "kv_bytes", r->kv_bytes);

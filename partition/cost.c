@@ -12,7 +12,7 @@ static uint64_t weight_bytes(const Plan *p, ValueId v, int rank) {
     if (x->n_dims == 4) return (uint64_t)(rows * x->dim[1].size * x->dim[2].size * k) * sizeof(float);
     size_t panel = 0;
     if (!packed_panel_bytes(x->type, plan_weight_skip(p, v, rank), k, &panel)) return 0;
-    return (uint64_t)packed_panels(rows) * panel;
+    return (uint64_t)(plan_local_matrices(p, v, rank) * packed_panels(rows)) * panel;
 }
 
 PlanRankCost plan_rank_cost(const Plan *p, int rank) {
@@ -34,9 +34,18 @@ PlanRankCost plan_rank_cost(const Plan *p, int rank) {
             c.vocab_rows = plan_local_size(p, op->in[1], AXIS_FIRST, rank);
             embedded = true;
         }
-        for (int w = 0; op->kind == OP_LINEAR && w < op->u.linear.n_weights; w++)
-            c.macs_per_token += (uint64_t)(plan_local_size(p, op->in[1 + w], AXIS_FIRST, rank) *
-                                           plan_local_size(p, op->in[1 + w], AXIS_LAST, rank));
+        for (int w = 0; op->kind == OP_LINEAR && w < op->u.linear.n_weights; w++) {
+            ValueId v = op->in[1 + w];
+            int64_t matrices = plan_local_matrices(p, v, rank);
+            uint64_t macs =
+                (uint64_t)(plan_local_size(p, v, AXIS_FIRST, rank) * matrices * plan_local_size(p, v, AXIS_LAST, rank));
+            if (g->value[v].n_dims == 3) { /* a token meets `used` of them */
+                uint64_t used = (uint64_t)g->value[op->in[0]].dim[0].size;
+                macs = macs * used / (uint64_t)plan_axis_size(p, v, AXIS_EXPERTS);
+                if (!c.experts) c.experts = matrices;
+            }
+            c.macs_per_token += macs;
+        }
     }
     return c;
 }

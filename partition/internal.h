@@ -7,6 +7,7 @@
 typedef struct Wish {
     int64_t unit;
     Shard split; /* n_parts 0: not given */
+    bool whole;  /* wanted everywhere, and cheaper to compute there than to gather */
 } Wish;
 
 typedef struct Planner {
@@ -26,6 +27,10 @@ void planner_wishes(Planner *pl);
 Shard planner_wanted(Planner *pl, ValueId v);
 /* n indices in units, shared out evenly; units are never cut but for the last. */
 Shard planner_even(Planner *pl, ShardAxis axis, int64_t n, int64_t unit);
+
+/* How a mixture's experts are divided, from its OP_GROUP: whole ones over the ranks, or REPLICATED: every rank has its
+ * part of each. */
+Shard planner_experts(Planner *pl, const Op *group);
 
 /* rules.c: pushes the operator, with what it needs before it, into the plan's graph. */
 void planner_apply(Planner *pl, const Op *old);

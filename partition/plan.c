@@ -121,6 +121,14 @@ static void hash_attributes(XXH64_state_t *s, const Op *op) {
         break;
     case OP_SCALE:
     case OP_SOFTCAP: f[0] = (double)op->u.scale.factor; break;
+    case OP_ROUTE:
+    case OP_GROUP:
+    case OP_DISPATCH:
+    case OP_COMBINE:
+        i[0] = op->u.mix.experts;
+        i[1] = op->u.mix.used;
+        i[2] = op->u.mix.normalised;
+        break;
     case OP_VIEW:
         i[0] = op->u.view.begin;
         i[1] = op->u.view.end;
@@ -210,7 +218,8 @@ void plan_free(Plan *p) {
 
 int64_t plan_axis_size(const Plan *p, ValueId v, ShardAxis axis) {
     const Value *x = &p->graph.value[v];
-    return x->dim[axis == AXIS_FIRST ? 0 : x->n_dims - 1].size;
+    bool mixture = x->kind == VALUE_WEIGHT && x->n_dims == 3;
+    return x->dim[axis == AXIS_LAST ? x->n_dims - 1 : axis == AXIS_FIRST && mixture ? 1 : 0].size;
 }
 
 int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range out[SHARD_PARTS]) {
@@ -240,6 +249,10 @@ int plan_weight_skip(const Plan *p, ValueId v, int rank) {
     for (int i = 0; i < n; i++)
         if (r[i].begin < r[i].end) return packed_skip(p->graph.value[v].type, r[i].begin);
     return 0;
+}
+
+int64_t plan_local_matrices(const Plan *p, ValueId v, int rank) {
+    return p->graph.value[v].n_dims == 3 ? plan_local_size(p, v, AXIS_EXPERTS, rank) : 1;
 }
 
 int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank) {

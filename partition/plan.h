@@ -14,8 +14,9 @@ typedef enum ShardKind {
 } ShardKind;
 
 typedef enum ShardAxis {
-    AXIS_FIRST, /* tokens or images of an activation; outputs of a weight */
-    AXIS_LAST,  /* features or channels of an activation; inputs of a weight */
+    AXIS_FIRST,   /* tokens or images of an activation; outputs of a weight */
+    AXIS_LAST,    /* features or channels of an activation; inputs of a weight */
+    AXIS_EXPERTS, /* experts of a mixture: of a weight; of pairs, those of these experts */
 } ShardAxis;
 
 typedef struct Range {
@@ -53,21 +54,25 @@ void plan_free(Plan *p);
  * range when it is not split there). */
 int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank);
 int plan_local_ranges(const Plan *p, ValueId v, ShardAxis axis, int rank, Range out[SHARD_PARTS]);
+/* Matrices of a weight that `rank` holds: 1, or those of its experts. */
+int64_t plan_local_matrices(const Plan *p, ValueId v, int rank);
 /* A matrix of type t can be packed from these columns of each row: cut at whole groups, and where one range follows
  * another, at whole blocks of the file. */
 bool plan_can_pack(QType t, const Range *r, int n);
 /* PackedWeights.skip of a matrix as the rank holds it. */
 int plan_weight_skip(const Plan *p, ValueId v, int rank);
-/* Size of an axis before splitting. */
+/* Size of an axis before splitting; AXIS_EXPERTS: of weights only. */
 int64_t plan_axis_size(const Plan *p, ValueId v, ShardAxis axis);
 
 /* What a rank will hold and send. */
 typedef struct PlanRankCost {
     int64_t heads, kv_heads; /* of the first attention */
     int64_t ffn_rows;        /* of the first gated product or GELU */
+    int64_t experts;         /* of the first mixture; 0: there is none */
     int64_t vocab_rows;      /* of the first embedding */
     uint64_t weight_bytes;   /* packed */
-    uint64_t macs_per_token; /* multiplications of weights with activations, one output row per token */
+    uint64_t macs_per_token; /* multiplications of weights with activations, one output row per token; of experts, those
+                                that a token gets when all are as popular */
 } PlanRankCost;
 PlanRankCost plan_rank_cost(const Plan *p, int rank);
 

@@ -76,7 +76,7 @@ static void split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, c
     int64_t begin = 0;
     for (int i = 0; i < n_weights; i++) {
         ValueId w = op->in[1 + i];
-        int64_t n = pl->p->graph.value[w].dim[0].size;
+        int64_t n = plan_axis_size(pl->p, w, AXIS_FIRST);
         Shard s = segment(pl, out, begin, n);
         s.axis = AXIS_FIRST;
         planner_set(pl, w, s);
@@ -93,12 +93,14 @@ static bool can_pack_all(Planner *pl, const Op *op, int n_weights, const Shard *
 }
 
 /* linear, and conv with one group: (replicated, weight split by output) -> split; (split, weight split by input) ->
- * partial; (rows split, weight replicated) -> rows split. */
+ * partial; (rows split, weight replicated) -> rows split; (pairs of some experts, these experts' weights) -> the same
+ * pairs. */
 static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
     if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
     Shard x = *shard(pl, op->in[0]);
     int64_t n = value_columns(pl->old, op->out[0]);
-    if (x.kind == SHARD_SPLIT && x.axis == AXIS_FIRST) {
+    if (x.kind == SHARD_SPLIT && x.axis != AXIS_LAST) {
+        for (int i = 0; i < n_weights && x.axis == AXIS_EXPERTS; i++) planner_set(pl, op->in[1 + i], x);
         push(pl, op, x);
         return;
     }
@@ -108,7 +110,7 @@ static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
         return;
     }
     op->in[0] = planner_replicated(pl, op->in[0]);
-    if (pl->p->n_ranks == 1) {
+    if (pl->p->n_ranks == 1 || pl->wish[op->out[0]].whole) {
         push(pl, op, replicated);
         return;
     }
@@ -211,6 +213,19 @@ static void rule_pass_through(Planner *pl, Op *op) {
     push(pl, op, *shard(pl, op->in[0]));
 }
 
+/* A rank's pairs are of its experts, or of all with its part of each expert: then their sums are partial already. */
+static void rule_combine(Planner *pl, Op *op) {
+    Shard y = *shard(pl, op->in[0]);
+    bool some = y.kind == SHARD_SPLIT && y.axis == AXIS_EXPERTS;
+    push(pl, op, some ? (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL} : y);
+}
+
+/* A factor for each row goes into partial sums as well. */
+static void rule_gate_rows(Planner *pl, Op *op) {
+    op->in[1] = planner_replicated(pl, op->in[1]);
+    push(pl, op, *shard(pl, op->in[0]));
+}
+
 void planner_apply(Planner *pl, const Op *old) {
     Op op = *old;
     switch (op.kind) {
@@ -226,6 +241,13 @@ void planner_apply(Planner *pl, const Op *old) {
     case OP_SILU_MUL:
     case OP_GELU_MUL: rule_elementwise2(pl, &op, false); break;
     case OP_VIEW: rule_view(pl, &op); break;
+    case OP_GROUP: push(pl, &op, planner_experts(pl, old)); break;
+    case OP_DISPATCH:
+        op.in[0] = planner_replicated(pl, op.in[0]);
+        push(pl, &op, *shard(pl, op.in[1]));
+        break;
+    case OP_COMBINE: rule_combine(pl, &op); break;
+    case OP_GATE_ROWS: rule_gate_rows(pl, &op); break;
     case OP_KV_STORE:
     case OP_ATTENTION: rule_attention(pl, &op); break;
     case OP_ROPE:

@@ -14,16 +14,17 @@ typedef struct Slice {
     const Value *v;
     Range row[SHARD_PARTS], column[SHARD_PARTS];
     int n_row, n_column;
-    int64_t rows, columns; /* local */
-    int skip;              /* PackedWeights.skip */
-    size_t row_bytes;      /* in the file */
-    size_t part_bytes;     /* of those, what holds the local columns: whole blocks */
+    int64_t rows, columns;                      /* local, of each matrix */
+    int64_t first_matrix, n_matrices, all_rows; /* local matrices; rows of one in the file */
+    int skip;                                   /* PackedWeights.skip */
+    size_t row_bytes;                           /* in the file */
+    size_t part_bytes;                          /* of those, what holds the local columns: whole blocks */
     bool whole_rows;
 } Slice;
 
-typedef struct Chunk {
+typedef struct Chunk { /* panels of one matrix */
     ValueId v;
-    int64_t panel0, panel1;
+    int64_t matrix, panel0, panel1;
 } Chunk;
 
 typedef struct Loader {
@@ -65,6 +66,8 @@ static void bytes_of(QType t, Range r, size_t *at, size_t *n) {
     *n = r.begin == r.end ? 0 : (size_t)(end - begin) * (size_t)qtype_info(t)->block_bytes;
 }
 
+static bool is_matrix(const Value *v) { return v->n_dims == 2 || v->n_dims == 3; }
+
 static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     const Value *x = &l->p->graph.value[v];
     *s = (Slice){.v = x};
@@ -77,18 +80,25 @@ static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     s->rows = total(s->row, s->n_row);
     s->columns = total(s->column, s->n_column);
     s->whole_rows = s->columns == columns;
-    s->skip = x->n_dims == 2 ? plan_weight_skip(l->p, v, l->rank) : 0;
+    s->skip = is_matrix(x) ? plan_weight_skip(l->p, v, l->rank) : 0;
+    s->all_rows = plan_axis_size(l->p, v, AXIS_FIRST);
+    s->n_matrices = plan_local_matrices(l->p, v, l->rank);
+    if (x->n_dims == 3) {
+        Range experts[SHARD_PARTS];
+        plan_local_ranges(l->p, v, AXIS_EXPERTS, l->rank, experts);
+        s->first_matrix = experts[0].begin;
+    }
     for (int k = 0; k < s->n_column; k++) {
         size_t at, bytes;
         bytes_of(x->type, s->column[k], &at, &bytes);
         s->part_bytes += bytes;
     }
-    if (x->n_dims != 2 && qtype_info(x->type)->group != 1)
+    if (!is_matrix(x) && qtype_info(x->type)->group != 1)
         return err_set(e, "tensor %s: only a matrix can have type %s", x->name, qtype_info(x->type)->name);
     if (!qtype_bytes(x->type, (uint64_t)columns, &s->row_bytes))
         return err_set(e, "tensor %s: rows of %" PRId64 " values are no whole number of blocks of %s", x->name, columns,
                        qtype_info(x->type)->name);
-    if (x->n_dims == 2 && !plan_can_pack(x->type, s->column, s->n_column))
+    if (is_matrix(x) && !plan_can_pack(x->type, s->column, s->n_column))
         return err_set(e, "tensor %s: its columns cannot be divided so: %s has groups of %d values, in blocks of %d",
                        x->name, qtype_info(x->type)->name, qtype_info(x->type)->group, qtype_info(x->type)->block);
     return 0;
@@ -103,13 +113,13 @@ static int fetch(Loader *l, const Value *v, uint64_t at, size_t n, uint8_t *to, 
     return model_file_read(l->file, file_tensor_at(l->file, (size_t)v->tensor), v->offset + at, n, to, e);
 }
 
-/* Local rows [row0, row1) as file blocks, one after the other, those that hold local columns. */
-static int fetch_rows(Loader *l, const Slice *s, int64_t row0, int64_t row1, uint8_t *to, Err *e) {
+/* Local rows [row0, row1) of a local matrix as file blocks, one after the other, those that hold local columns. */
+static int fetch_rows(Loader *l, const Slice *s, int64_t matrix, int64_t row0, int64_t row1, uint8_t *to, Err *e) {
     for (int64_t r = row0; r < row1;) {
         int64_t first = global_index(s->row, s->n_row, r), n = 1;
         if (s->whole_rows)
             while (r + n < row1 && global_index(s->row, s->n_row, r + n) == first + n) n++;
-        uint64_t at = (uint64_t)first * s->row_bytes;
+        uint64_t at = (uint64_t)((s->first_matrix + matrix) * s->all_rows + first) * s->row_bytes;
         if (s->whole_rows) {
             if (fetch(l, s->v, at, (size_t)n * s->row_bytes, to, e)) return -1;
         } else {
@@ -129,16 +139,18 @@ static int fetch_rows(Loader *l, const Slice *s, int64_t row0, int64_t row1, uin
 
 static int load_panels(Loader *l, const Chunk *c, uint8_t *buffer, Err *e) {
     const Slice *s = &l->slice[c->v];
-    const PackedWeights *w = &l->w->weight[c->v].packed;
+    const LocalWeight *all = &l->w->weight[c->v];
+    const PackedWeights *w = &all->packed;
+    uint8_t *to = (uint8_t *)w->data + (size_t)c->matrix * all->matrix_bytes;
     size_t panel_bytes;
     packed_panel_bytes(w->type, w->skip, w->k, &panel_bytes);
     int64_t row0 = c->panel0 * PANEL, row1 = i64_min(c->panel1 * PANEL, w->n);
-    if (fetch_rows(l, s, row0, row1, buffer, e)) return -1;
+    if (fetch_rows(l, s, c->matrix, row0, row1, buffer, e)) return -1;
     for (int64_t p = c->panel0; p < c->panel1; p++) {
         const void *rows[PANEL];
         int n = (int)i64_min(PANEL, w->n - p * PANEL);
         for (int i = 0; i < n; i++) rows[i] = buffer + (size_t)(p * PANEL + i - row0) * s->part_bytes;
-        pack_panel(w->type, w->skip, w->k, rows, n, (uint8_t *)w->data + (size_t)p * panel_bytes);
+        pack_panel(w->type, w->skip, w->k, rows, n, to + (size_t)p * panel_bytes);
     }
     return 0;
 }
@@ -197,13 +209,14 @@ static int place(Loader *l, Err *e) {
             if (x->kind != VALUE_WEIGHT) continue;
             Slice *s = &l->slice[v];
             LocalWeight *w = &l->w->weight[v];
-            size_t panel_bytes = 0, bytes;
+            size_t panel_bytes = 0, matrix_bytes = 0, bytes;
             if (!pass && slice_of(l, v, s, e)) return -1;
-            if (x->n_dims == 2) {
+            if (is_matrix(x)) {
                 if (!packed_panel_bytes(x->type, s->skip, s->columns, &panel_bytes))
                     return err_set(e, "tensor %s: %" PRId64 " columns of %s cannot be packed", x->name, s->columns,
                                    qtype_info(x->type)->name);
-                bytes = (size_t)packed_panels(s->rows) * panel_bytes;
+                matrix_bytes = (size_t)packed_panels(s->rows) * panel_bytes;
+                bytes = (size_t)s->n_matrices * matrix_bytes;
             } else {
                 int64_t window = x->n_dims == 4 ? x->dim[1].size * x->dim[2].size : 1;
                 bytes = (size_t)(s->rows * window * s->columns) * sizeof(float);
@@ -214,15 +227,18 @@ static int place(Loader *l, Err *e) {
                 l->w->bytes += bytes;
             }
             int64_t step = panel_bytes ? i64_max(1, CHUNK_BYTES / (int64_t)panel_bytes) : 0;
-            int64_t panels = x->n_dims == 2 && panel_bytes ? packed_panels(s->rows) : 0;
+            int64_t panels = panel_bytes ? packed_panels(s->rows) : 0;
             if (pass) {
                 void *at = arena_alloc(&l->w->arena, bytes, 64);
                 if (!at) return err_set(e, "tensor %s finds no place in its arena", x->name);
-                if (x->n_dims == 2) w->packed = (PackedWeights){x->type, s->rows, s->columns, at, s->skip};
+                w->n_matrices = s->n_matrices;
+                w->matrix_bytes = matrix_bytes;
+                if (is_matrix(x)) w->packed = (PackedWeights){x->type, s->rows, s->columns, at, s->skip};
                 else w->values = at;
             }
-            for (int64_t i = 0; i < panels; i += step, n_chunks += !pass)
-                if (pass) l->chunk[l->n_chunks++] = (Chunk){v, i, i64_min(i + step, panels)};
+            for (int64_t m = 0; m < s->n_matrices; m++)
+                for (int64_t i = 0; i < panels; i += step, n_chunks += !pass)
+                    if (pass) l->chunk[l->n_chunks++] = (Chunk){v, m, i, i64_min(i + step, panels)};
         }
     }
     return 0;

@@ -9,8 +9,10 @@
 
 /* One weight value as this rank holds it. */
 typedef struct LocalWeight {
-    PackedWeights packed; /* a matrix: local rows and columns */
-    float *values;        /* a vector [local rows], or a convolution [local o][kh][kw][local i]; NULL for a matrix */
+    PackedWeights packed; /* a matrix: local rows and columns; the first of several (experts) */
+    int64_t n_matrices;
+    size_t matrix_bytes; /* from one to the next */
+    float *values;       /* a vector [local rows], or a convolution [local o][kh][kw][local i]; NULL for a matrix */
 } LocalWeight;
 
 typedef struct Weights {

@@ -64,7 +64,8 @@ static inline uint64_t arch_seed(Text name) {
 static inline void arch_weight(const FileTensor *t, uint8_t *to) {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)t->name.size, t->name.data);
-    uint64_t state = arch_seed(t->name), n = t->dims[0] * t->dims[1];
+    uint64_t state = arch_seed(t->name), n = t->dims[0] * t->dims[1] * t->dims[2];
+    bool router = strstr(name, "ffn_gate_inp") != NULL;
     if (t->n_dims == 1) {
         bool head = strstr(name, "_q_norm") || strstr(name, "_k_norm");
         float centre = strstr(name, ".bias") ? 0.0f : !strncmp(name, "output_norm", 11) ? 4.0f : head ? 1.5f : 1.0f;
@@ -75,12 +76,18 @@ static inline void arch_weight(const FileTensor *t, uint8_t *to) {
         return;
     }
     bool sharp = strstr(name, "attn_q.") || strstr(name, "attn_k.") || strstr(name, "attn_qkv.");
-    float scale = sqrtf((sharp ? 12.0f : 3.0f) / (float)t->dims[0]);
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t x = f32_to_f16(scale * tiny_random(&state));
-        float wide = f16_to_f32(x);
-        if (t->type == QT_F32) memcpy(to + 4 * i, &wide, 4);
-        else memcpy(to + 2 * i, &x, 2);
+    float scale = sqrtf((router ? 48.0f : sharp ? 12.0f : 3.0f) / (float)t->dims[0]);
+    enum { AT_ONCE = 32 }; /* whole blocks */
+    size_t bytes = 0;
+    qtype_bytes((QType)t->type, AT_ONCE, &bytes);
+    for (uint64_t i = 0; i < n; i += AT_ONCE) {
+        float x[AT_ONCE];
+        int64_t left = n - i < AT_ONCE ? (int64_t)(n - i) : AT_ONCE;
+        for (int64_t k = 0; k < left; k++) {
+            x[k] = scale * tiny_random(&state);
+            if (t->type == QT_F32) x[k] = f16_to_f32(f32_to_f16(x[k]));
+        }
+        qtype_quantise((QType)t->type, x, left, to + i / AT_ONCE * bytes);
     }
 }
 
@@ -119,10 +126,10 @@ static inline void arch_write(const char *path, const char *name) {
 /* ---- the folder of transformers ---------------------------------------------------------------------------------- */
 
 typedef struct __attribute__((packed)) ArchTensor { /* as in NAME.hf */
-    char name[64];
-    uint64_t offset, bytes; /* in the data of model.safetensors */
-    uint32_t heads;         /* whose rows stand in halves; 0: as in the GGUF */
-    float less;             /* what is taken from each value */
+    char name[64];                                  /* of the GGUF's tensor; with /3, of the fourth matrix in it */
+    uint64_t offset, bytes;                         /* in the data of model.safetensors */
+    uint32_t heads;                                 /* whose rows stand in halves; 0: as in the GGUF */
+    float less;                                     /* what is taken from each value */
 } ArchTensor;
 
 /* Rows 0, 1, 2, 3 .. of every head as 0, 2, .., 1, 3, ..; a vector's values are its rows. */
@@ -140,10 +147,15 @@ static inline void arch_halves(uint8_t *data, size_t bytes, size_t rows, size_t 
 
 /* The data of model.safetensors, `size` bytes, from those of the GGUF. */
 static inline void arch_hf_data(const ModelFile *g, const ArchTensor *t, uint8_t *data) {
-    const FileTensor *f = file_tensor(g, t->name);
-    uint8_t *to = data + t->offset;
-    if (!f || f->bytes != t->bytes) abort();
-    arch_weight(f, to);
+    char name[64];
+    int part = 0;
+    bool one = sscanf(t->name, "%63[^/]/%d", name, &part) == 2;
+    const FileTensor *f = file_tensor(g, name);
+    uint8_t *to = data + t->offset, *whole = f ? malloc(f->bytes) : NULL;
+    if (!whole || t->bytes != f->bytes / (one ? f->dims[2] : 1) || (uint64_t)part >= f->dims[2]) abort();
+    arch_weight(f, whole);
+    memcpy(to, whole + (uint64_t)part * t->bytes, t->bytes);
+    free(whole);
     if (t->heads) arch_halves(to, t->bytes, (size_t)f->dims[f->n_dims - 1], t->heads);
     for (uint64_t i = 0; t->less != 0 && i < t->bytes / 4; i++) {
         float x;

@@ -18,6 +18,8 @@ typedef struct TinyModel {
     uint64_t seed;
     const char *chat_template; /* NULL: none */
     int window;                /* of attention; 0: none */
+    int experts, used;         /* each layer is a mixture; 0: none is */
+    bool fused;                /* gate and up of its experts in one tensor */
 } TinyModel;
 
 enum { TINY_VOCAB_MIN = 3 + 256, TINY_ENDOFTEXT = 0, TINY_IM_START = 1, TINY_IM_END = 2, TINY_FIRST_BYTE = 3 };
@@ -105,10 +107,11 @@ static inline float tiny_random(uint64_t *state) {
     return (float)(z >> 40) / (float)(1 << 23) - 1.0f;
 }
 
-/* rows x columns values: `centre` plus or minus `spread`, in the type asked for. rows 0: a vector. */
-static inline void tiny_weight(GgufWriter *w, const char *name, QType type, int rows, int columns, float centre,
-                               float spread, uint64_t *state) {
-    int64_t n = (int64_t)(rows ? rows : 1) * columns;
+/* rows x columns values: `centre` plus or minus `spread`, in the type asked for. rows 0: a vector. matrices > 0: so
+ * many of them in one tensor of three dimensions. */
+static inline void tiny_tensor(GgufWriter *w, const char *name, QType type, int matrices, int rows, int columns,
+                               float centre, float spread, uint64_t *state) {
+    int64_t n = (int64_t)(matrices ? matrices : 1) * (rows ? rows : 1) * columns;
     size_t bytes;
     if (!qtype_bytes(type, (uint64_t)n, &bytes)) abort();
     float *x = calloc((size_t)n, sizeof *x);
@@ -116,16 +119,42 @@ static inline void tiny_weight(GgufWriter *w, const char *name, QType type, int 
     if (!x || !data) abort();
     for (int64_t i = 0; i < n; i++) x[i] = centre + spread * tiny_random(state);
     qtype_quantise(type, x, n, data);
-    uint64_t dims[2] = {(uint64_t)columns, (uint64_t)rows};
-    gw_tensor(w, name, (uint32_t)qtype_info(type)->gguf_id, rows ? 2 : 1, dims, data, bytes);
+    uint64_t dims[3] = {(uint64_t)columns, (uint64_t)rows, (uint64_t)matrices};
+    gw_tensor(w, name, (uint32_t)qtype_info(type)->gguf_id, matrices ? 3 : rows ? 2 : 1, dims, data, bytes);
     free(x);
     free(data);
+}
+
+static inline void tiny_weight(GgufWriter *w, const char *name, QType type, int rows, int columns, float centre,
+                               float spread, uint64_t *state) {
+    tiny_tensor(w, name, type, 0, rows, columns, centre, spread, state);
 }
 
 /* A matrix [rows][columns], as large as keeps the size of what it multiplies: variance 1/columns. */
 static inline void tiny_matrix(GgufWriter *w, const TinyModel *m, const char *name, int rows, int columns,
                                uint64_t *state) {
     tiny_weight(w, name, m->qtype, rows, columns, 0.0f, sqrtf(3.0f / (float)columns), state);
+}
+
+/* What chooses is F32, and large enough to prefer some experts. */
+static inline void tiny_mixture(GgufWriter *w, const TinyModel *m, int layer, uint64_t *state) {
+    const struct {
+        bool there;
+        const char *name;
+        int rows, columns;
+    } experts[] = {{!m->fused, "ffn_gate_exps", m->ffn, m->width},
+                   {!m->fused, "ffn_up_exps", m->ffn, m->width},
+                   {m->fused, "ffn_gate_up_exps", 2 * m->ffn, m->width},
+                   {true, "ffn_down_exps", m->width, m->ffn}};
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
+    tiny_weight(w, name, QT_F32, m->experts, m->width, 0.0f, 3.0f * sqrtf(3.0f / (float)m->width), state);
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+        if (!experts[i].there) continue;
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, experts[i].name);
+        tiny_tensor(w, name, m->qtype, m->experts, experts[i].rows, experts[i].columns, 0.0f,
+                    sqrtf(3.0f / (float)experts[i].columns), state);
+    }
 }
 
 static inline void tiny_layer(GgufWriter *w, const TinyModel *m, int layer, uint64_t *state) {
@@ -139,7 +168,9 @@ static inline void tiny_layer(GgufWriter *w, const TinyModel *m, int layer, uint
         {"ffn_down", m->width, m->ffn},
     };
     char name[64];
-    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+    size_t n = sizeof matrices / sizeof *matrices - (m->experts ? 3 : 0); /* the last three are the feed-forward part */
+    if (m->experts) tiny_mixture(w, m, layer, state);
+    for (size_t i = 0; i < n; i++) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", layer, matrices[i].name);
         tiny_matrix(w, m, name, matrices[i].rows, matrices[i].columns, state);
     }
@@ -165,6 +196,10 @@ static inline void tiny_model_build(GgufWriter *w, const TinyModel *m) {
     gw_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     if (m->window) gw_u32(w, "llama.attention.sliding_window", (uint32_t)m->window);
     gw_u32(w, "llama.vocab_size", (uint32_t)m->vocab);
+    if (m->experts) {
+        gw_u32(w, "llama.expert_count", (uint32_t)m->experts);
+        gw_u32(w, "llama.expert_used_count", (uint32_t)m->used);
+    }
     tiny_vocabulary(w, m->vocab);
     if (m->chat_template) gw_string(w, "tokenizer.chat_template", m->chat_template);
     /* small embeddings, so that the layers, not the last token alone, decide the next one; the large last norm spreads

@@ -29,6 +29,11 @@ StepFn *step_function(OpKind k) {
         [OP_VIEW] = NULL,
         [OP_SELECT] = step_select,
         [OP_MEAN_ROWS] = step_mean_rows,
+        [OP_ROUTE] = step_route,
+        [OP_GROUP] = step_group,
+        [OP_DISPATCH] = step_dispatch,
+        [OP_COMBINE] = step_combine,
+        [OP_GATE_ROWS] = step_gate_rows,
         [OP_STATS] = step_stats,
         [OP_CONV] = step_conv,
         [OP_POOL] = step_pool,
@@ -154,7 +159,15 @@ static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
     case OP_HEADNORM:
     case OP_RMSNORM: s->w[0] = &x->weights->weight[op->in[1]]; return 0;
     case OP_STATS: s->first = only_range(x, op->in[0], AXIS_LAST).begin; return 0;
-    case OP_LINEAR: compile_weights(x, op, s, op->u.linear.n_weights, op->u.linear.bias); return 0;
+    case OP_LINEAR:
+        compile_weights(x, op, s, op->u.linear.n_weights, op->u.linear.bias);
+        if (s->in[0].sym == DIM_PAIRS) s->run = step_expert_linear;
+        return 0;
+    case OP_GROUP: {
+        const Shard *mine = &p->shard[op->out[0]];
+        s->first = mine->kind == SHARD_SPLIT ? mine->range[x->rank].begin : 0;
+        return 0;
+    }
     case OP_CONV: compile_weights(x, op, s, 1, op->n_in == 3); return compile_conv(x, op, s, e);
     case OP_ROPE_TABLE: return compile_rope_table(x, op, s, e);
     case OP_KV_STORE:

@@ -17,8 +17,17 @@ typedef struct Buf {
     int64_t ld;       /* values from row to row */
     int64_t capacity; /* rows the memory has room for */
     QType type;
-    int64_t h, w; /* of an image; rows are n * h * w */
+    int64_t h, w;         /* of an image; rows are n * h * w */
+    int experts;          /* of pairs and their groups: the experts of this rank */
+    const int32_t *begin; /* [experts + 1] the pairs of each are rows [begin[i], begin[i + 1]) */
 } Buf;
+
+/* What stands in the memory of groups, of which a step's OP_GROUP fills what it needs. */
+typedef struct Groups {
+    int32_t *begin; /* [experts + 1], of this rank's experts */
+    int32_t *row;   /* [T][used] of each pair, as in the routing; -1: another rank's */
+    int32_t *token; /* [P] of each row */
+} Groups;
 
 /* Heads that share a KV head on this rank. */
 typedef struct HeadGroup {
@@ -77,12 +86,29 @@ struct Exec {
 };
 
 static inline int64_t buf_rows(const Exec *x, const Buf *b) {
-    return b->sym == DIM_TOKENS ? x->now->n_tokens : b->sym == DIM_OUTPUTS ? x->now->n_outputs : b->rows;
+    switch (b->sym) {
+    case DIM_TOKENS: return x->now->n_tokens;
+    case DIM_OUTPUTS: return x->now->n_outputs;
+    case DIM_PAIRS: return b->begin[b->experts];
+    default: return b->rows;
+    }
+}
+/* This thread's rows [*r0, *r1) of a buffer. */
+static inline void buf_share(const Exec *x, const Buf *b, int thread, int n, int64_t *r0, int64_t *r1) {
+    share_range(buf_rows(x, b), n, thread, r0, r1);
 }
 static inline float *buf_row(const Buf *b, int64_t r) { return (float *)(void *)b->data + r * b->ld; }
 static inline ActQ buf_act(const Exec *x, const Buf *b) {
     return act_view(b->data, b->capacity, buf_rows(x, b), b->columns, qtype_planes(b->type));
 }
+/* Quantised rows that stand by themselves, [*row0, *row1) of the buffer: the pairs of an expert, which its matmul reads
+ * alone; else all rows. */
+ActQ buf_act_part(const Exec *x, const Buf *b, int expert, int64_t *row0, int64_t *row1);
+/* The same, where row r is among them. */
+ActQ buf_act_around(const Exec *x, const Buf *b, int64_t r, int64_t *row0, int64_t *row1);
+/* Of the value that an OP_GROUP makes; and its bytes. */
+Groups buf_groups(const Buf *b);
+size_t groups_bytes(const Buf *b);
 /* Values from buf to buf that stand one after the other. */
 static inline bool buf_dense(const Buf *b) { return b->ld == b->columns; }
 
@@ -98,5 +124,6 @@ StepFn *step_function(OpKind k);
 StepFn step_embed, step_linear, step_norm, step_quantise, step_rope_table, step_rope, step_kv_store, step_attention,
     step_gated, step_gelu, step_headnorm, step_scale, step_select, step_mean_rows,
     step_stats; /* steps_lm.c, steps_attention.c */
+StepFn step_route, step_group, step_dispatch, step_combine, step_gate_rows, step_expert_linear; /* steps_experts.c */
 StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather,
     step_slice; /* steps_cnn.c, steps_comm.c */

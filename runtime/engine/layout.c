@@ -56,12 +56,18 @@ static Buf describe(const Exec *x, ValueId v) {
         b.w = val->dim[2].size;
     }
     b.ld = b.columns;
-    if (b.sym == DIM_CONST) b.rows = b.capacity = plan_local_size(p, v, AXIS_FIRST, x->rank) * b.h * b.w;
+    const Shard *s = &p->shard[v];
+    bool some = s->kind == SHARD_SPLIT && s->axis == AXIS_EXPERTS;
+    if (b.sym == DIM_PAIRS) {
+        int64_t used = val->dim[0].size; /* at most one pair for each expert that is here */
+        b.capacity = x->o.max_tokens * (some ? i64_min(used, plan_local_size(p, v, AXIS_EXPERTS, x->rank)) : used);
+    } else if (b.sym == DIM_CONST) b.rows = b.capacity = plan_local_size(p, v, AXIS_FIRST, x->rank) * b.h * b.w;
     else b.capacity = b.sym == DIM_TOKENS ? x->o.max_tokens : x->o.max_outputs;
     return b;
 }
 
 static size_t bytes_of(const Exec *x, const Buf *b, const Op *producer) {
+    if (producer && producer->kind == OP_GROUP) return groups_bytes(b);
     if (producer && producer->kind == OP_STATS) return (size_t)x->o.max_outputs * sizeof(RowStats);
     if (qtype_planes(b->type)) return act_bytes(b->capacity, b->columns, qtype_planes(b->type));
     return (size_t)(b->capacity * b->columns) * sizeof(float); /* ids are 4 bytes too */
@@ -81,6 +87,21 @@ static size_t find_place(const Life *life, const ValueId *alive, int n_alive, si
         }
     }
     return at;
+}
+
+/* Groups know this rank's experts, and pairs where their groups stand. */
+static void describe_experts(Exec *x, const Op *op) {
+    Buf *out = &x->buf[op->out[0]];
+    const Shard *s = &x->plan->shard[op->out[0]];
+    if (op->kind == OP_GROUP) {
+        bool some = s->kind == SHARD_SPLIT;
+        out->experts = some ? (int)plan_local_size(x->plan, op->out[0], AXIS_EXPERTS, x->rank) : op->u.mix.experts;
+        out->begin = (const int32_t *)(const void *)out->data;
+    } else if (op->n_out && out->sym == DIM_PAIRS) {
+        const Buf *groups = &x->buf[op->in[op->kind == OP_DISPATCH ? 1 : 0]];
+        out->experts = groups->experts;
+        out->begin = groups->begin;
+    }
 }
 
 static bool in_steps(const Value *v) { return v->kind == VALUE_TEMP || v->kind == VALUE_INPUT; }
@@ -133,6 +154,7 @@ int exec_layout(Exec *x, Err *e) {
         if (op->n_out && shares_input(x, op)) place_alias(x, op, life);
         for (int j = 0; j < op->n_in; j++)
             life[life[op->in[j]].root].last = i > life[life[op->in[j]].root].last ? i : life[life[op->in[j]].root].last;
+        if (op->kind == OP_GROUP) describe_experts(x, op); /* how large they are; where, when all have a place */
         if (op->kind == OP_STATS) life[life[op->in[0]].root].last = g->n_ops; /* exec_logits */
     }
     life[life[g->output].root].last = g->n_ops;
@@ -152,6 +174,7 @@ int exec_layout(Exec *x, Err *e) {
             b->data += (size_t)(life[v].skip * b->h * b->w * root->ld + life[v].shift) * sizeof(float);
         }
     }
+    for (int32_t i = 0; i < g->n_ops; i++) describe_experts(x, &g->op[i]);
     status = 0;
 done:
     free(life);

@@ -106,7 +106,10 @@ static void count_types(SheafModel *m) {
         info->types[k].memory_bytes += memory_bytes(t);
         info->weight_bytes += t->bytes;
         info->memory_bytes += memory_bytes(t);
-        info->parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        uint64_t n = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        bool experts = info->experts && t->n_dims == 3;
+        info->parameters += n;
+        info->active_parameters += experts ? n / (uint64_t)info->experts * (uint64_t)info->experts_used : n;
     }
 }
 
@@ -147,6 +150,10 @@ int model_describe(SheafModel *m, Err *e) {
     info->layers = s->layers;
     info->width = s->width;
     info->ffn_width = s->ffn;
+    info->experts = s->mix.experts;
+    info->experts_used = s->mix.used;
+    info->expert_width = s->expert_ffn;
+    info->shared_width = s->shared_ffn;
     info->heads = s->heads;
     info->kv_heads = s->kv_heads;
     info->head_dim = s->head_dim;
@@ -245,6 +252,7 @@ int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, S
         rank[r] = (SheafPlanRank){.heads = c.heads,
                                   .kv_heads = c.kv_heads,
                                   .ffn_rows = c.ffn_rows,
+                                  .experts = c.experts,
                                   .vocab_rows = c.vocab_rows,
                                   .weight_bytes = c.weight_bytes};
         a->plan.weight_bytes_total += c.weight_bytes;

@@ -95,8 +95,11 @@ typedef struct SheafModelInfo { /* strings live as long as the model; "" when th
     uint64_t file_bytes, weight_bytes, memory_bytes, parameters; /* memory_bytes: of the weights, held once */
     int64_t layers, width, ffn_width, heads, kv_heads, head_dim, vocabulary, context;
     double rope_base;
-    bool encoder;        /* the model makes embeddings (sheaf_embed), not text */
-    const char *pooling; /* of an encoder: "mean", "cls", "last", or "" when the file does not say */
+    bool encoder;                       /* the model makes embeddings (sheaf_embed), not text */
+    const char *pooling;                /* of an encoder: "mean", "cls", "last", or "" when the file does not say */
+    int64_t experts, experts_used;      /* of each layer, and those that a token gets; 0: no mixture */
+    int64_t expert_width, shared_width; /* of one of them, and of the one that all tokens get (0: there is none) */
+    uint64_t active_parameters;         /* without the experts that a token does not get */
     int64_t tensors;
     int n_types;
     SheafTypeCount types[32];
@@ -197,6 +200,7 @@ int sheaf_chat_tokens(const SheafChat *c, const SheafMessage *messages, size_t n
 /* ---- a plan (local, loads no weights) ---------------------------------------------------------------------------- */
 typedef struct SheafPlanRank {
     int64_t heads, kv_heads, ffn_rows, vocab_rows;
+    int64_t experts; /* of each layer, whole or a part of each (then ffn_rows are a part); 0: no mixture */
     uint64_t weight_bytes, kv_bytes, activation_bytes;
     SheafPlace place; /* if all ranks ran on this machine, or the one that hwloc is told to pretend, unbound */
 } SheafPlanRank;

@@ -5,17 +5,11 @@
 #include "base/detmath.h"
 #include "engine/exec_internal.h"
 
-/* This thread's rows of a buffer. */
-static bool my_rows(const Exec *x, const Buf *b, int thread, int n, int64_t *r0, int64_t *r1) {
-    share_range(buf_rows(x, b), n, thread, r0, r1);
-    return *r0 < *r1;
-}
-
 void step_embed(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     const PackedWeights *w = &s->w[0]->packed;
     const int32_t *ids = (const int32_t *)(const void *)s->in[0].data;
-    my_rows(x, &s->out, thread, n, &r0, &r1);
+    buf_share(x, &s->out, thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         int64_t i = ids[r] - s->first; /* a row of another rank's part: it adds zero to the sum */
         if (i >= 0 && i < w->n) unpack_row(w, i, buf_row(&s->out, r));
@@ -57,66 +51,77 @@ void step_linear(Exec *x, const Step *s, int thread, int n) {
     }
 }
 
-/* A row made in scratch memory, then quantised: stride 0 makes every row index mean that one row. */
-static void quantise_row(const Exec *x, const float *row, int64_t r, ActQ *a) { x->k->quantise(row, 0, r, r + 1, a); }
+/* Where a step writes rows, in order: into the buffer, or when that is quantised into scratch memory and from there. */
+typedef struct RowWriter {
+    const Buf *out;
+    float *tmp; /* NULL: not quantised */
+    ActQ a;     /* where row r is row r - first, up to `last` */
+    int64_t first, last;
+} RowWriter;
+
+static RowWriter row_writer(const Exec *x, const Step *s, int thread) {
+    bool quantised = qtype_planes(s->out.type) > 0;
+    return (RowWriter){.out = &s->out, .tmp = quantised ? x->scratch + thread * x->scratch_columns : NULL};
+}
+
+static float *row_begin(const RowWriter *w, int64_t r) { return w->tmp ? w->tmp : buf_row(w->out, r); }
+
+static void row_end(const Exec *x, RowWriter *w, int64_t r) {
+    if (!w->tmp) return;
+    if (r >= w->last) w->a = buf_act_around(x, w->out, r, &w->first, &w->last);
+    r -= w->first;
+    x->k->quantise(w->tmp, 0, r, r + 1, &w->a); /* stride 0 makes every row index mean that one row */
+}
 
 void step_norm(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
-    float eps = s->op->u.norm.eps, *tmp = x->scratch + thread * x->scratch_columns;
+    float eps = s->op->u.norm.eps;
     const float *w = s->w[0]->values, *b = s->bias[0];
-    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
-    bool quantised = qtype_planes(s->out.type) > 0;
-    ActQ a = {0};
-    if (quantised) a = buf_act(x, &s->out);
+    RowWriter out = row_writer(x, s, thread);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
-        float *y = quantised ? tmp : buf_row(&s->out, r);
+        float *y = row_begin(&out, r);
         if (b) x->k->layernorm(buf_row(&s->in[0], r), w, b, eps, s->in[0].columns, y);
         else x->k->rmsnorm(buf_row(&s->in[0], r), w, eps, s->in[0].columns, y);
-        if (quantised) quantise_row(x, y, r, &a);
+        row_end(x, &out, r);
     }
 }
 
 void step_quantise(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
-    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
-    ActQ a = buf_act(x, &s->out);
-    x->k->quantise(buf_row(&s->in[0], 0), s->in[0].ld, r0, r1, &a);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
+    for (int64_t r = r0, first, last; r < r1; r = last) {
+        ActQ a = buf_act_around(x, &s->out, r, &first, &last);
+        x->k->quantise(buf_row(&s->in[0], first), s->in[0].ld, r - first, i64_min(last, r1) - first, &a);
+    }
 }
 
 void step_gated(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
-    float *tmp = x->scratch + thread * x->scratch_columns;
-    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
+    RowWriter out = row_writer(x, s, thread);
     void (*gate)(const float *, const float *, int64_t, float *) =
         s->op->kind == OP_GELU_MUL ? x->k->gelu_mul : x->k->silu_mul;
-    bool quantised = qtype_planes(s->out.type) > 0;
-    ActQ a = {0};
-    if (quantised) a = buf_act(x, &s->out);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
-        float *y = quantised ? tmp : buf_row(&s->out, r);
-        gate(buf_row(&s->in[0], r), buf_row(&s->in[1], r), s->in[0].columns, y);
-        if (quantised) quantise_row(x, y, r, &a);
+        gate(buf_row(&s->in[0], r), buf_row(&s->in[1], r), s->in[0].columns, row_begin(&out, r));
+        row_end(x, &out, r);
     }
 }
 
 void step_gelu(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
-    float *tmp = x->scratch + thread * x->scratch_columns;
-    if (!my_rows(x, &s->in[0], thread, n, &r0, &r1)) return;
-    bool quantised = qtype_planes(s->out.type) > 0;
-    ActQ a = {0};
-    if (quantised) a = buf_act(x, &s->out);
+    RowWriter out = row_writer(x, s, thread);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
-        float *y = quantised ? tmp : buf_row(&s->out, r);
-        x->k->gelu(buf_row(&s->in[0], r), s->in[0].columns, y);
-        if (quantised) quantise_row(x, y, r, &a);
+        x->k->gelu(buf_row(&s->in[0], r), s->in[0].columns, row_begin(&out, r));
+        row_end(x, &out, r);
     }
 }
 
 void step_rope_table(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     const int32_t *positions = (const int32_t *)(const void *)s->in[0].data;
-    my_rows(x, &s->out, thread, n, &r0, &r1);
+    buf_share(x, &s->out, thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         float *row = buf_row(&s->out, r);
         for (int64_t i = 0; i < s->out.columns / 2; i++) {
@@ -130,7 +135,7 @@ void step_rope_table(Exec *x, const Step *s, int thread, int n) {
 void step_rope(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     int dim = s->op->u.rope.head_dim, heads = (int)(s->in[0].columns / dim);
-    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
         x->k->rope(buf_row(&s->out, r), heads, dim, s->op->u.rope.shape.dim, s->op->u.rope.shape.neox,
                    buf_row(&s->in[1], r));
@@ -139,7 +144,7 @@ void step_rope(Exec *x, const Step *s, int thread, int n) {
 void step_headnorm(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     int dim = s->op->u.rope.head_dim;
-    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
         for (int64_t c = 0; c < s->in[0].columns; c += dim)
             x->k->rmsnorm(buf_row(&s->in[0], r) + c, s->w[0]->values, s->op->u.rope.eps, dim, buf_row(&s->out, r) + c);
@@ -149,7 +154,7 @@ void step_headnorm(Exec *x, const Step *s, int thread, int n) {
 void step_scale(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     void (*fn)(const float *, float, int64_t, float *) = s->op->kind == OP_SCALE ? x->k->scale : x->k->softcap;
-    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
         fn(buf_row(&s->in[0], r), s->op->u.scale.factor, s->in[0].columns, buf_row(&s->out, r));
 }
@@ -157,7 +162,7 @@ void step_scale(Exec *x, const Step *s, int thread, int n) {
 void step_select(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
     const int32_t *rows = (const int32_t *)(const void *)s->in[1].data;
-    my_rows(x, &s->out, thread, n, &r0, &r1);
+    buf_share(x, &s->out, thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
         memcpy(buf_row(&s->out, r), buf_row(&s->in[0], rows[r]), (size_t)s->out.columns * sizeof(float));
 }
@@ -167,7 +172,7 @@ void step_mean_rows(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1, columns = s->out.columns;
     const int32_t *begin = (const int32_t *)(const void *)s->in[1].data;
     const int32_t *end = (const int32_t *)(const void *)s->in[2].data;
-    my_rows(x, &s->out, thread, n, &r0, &r1);
+    buf_share(x, &s->out, thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         float *y = buf_row(&s->out, r);
         memcpy(y, buf_row(&s->in[0], begin[r]), (size_t)columns * sizeof *y);
@@ -196,6 +201,6 @@ static void stats_of_row(Exec *x, const Step *s, int64_t r, int thread) {
 
 void step_stats(Exec *x, const Step *s, int thread, int n) {
     int64_t r0, r1;
-    my_rows(x, &s->in[0], thread, n, &r0, &r1);
+    buf_share(x, &s->in[0], thread, n, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) stats_of_row(x, s, r, thread);
 }

@@ -1,5 +1,7 @@
 #include "graph/arch.h"
 
+#include "base/size.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,9 +11,10 @@ static const struct {
     const char *name;
     ArchBuild *build;
 } architectures[] = {
-    {"llama", arch_llama},     {"qwen2", arch_qwen2}, {"qwen3", arch_qwen3}, {"gemma2", arch_gemma2},
-    {"gemma3", arch_gemma3},   {"phi3", arch_phi3},   {"olmo2", arch_olmo2}, {"smollm3", arch_smollm3},
-    {"granite", arch_granite}, {"bert", arch_bert},
+    {"llama", arch_llama},       {"qwen2", arch_qwen2},   {"qwen2moe", arch_qwen2moe}, {"qwen3", arch_qwen3},
+    {"qwen3moe", arch_qwen3moe}, {"gemma2", arch_gemma2}, {"gemma3", arch_gemma3},     {"phi3", arch_phi3},
+    {"olmo2", arch_olmo2},       {"olmoe", arch_olmoe},   {"smollm3", arch_smollm3},   {"granite", arch_granite},
+    {"bert", arch_bert},
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -20,7 +23,7 @@ int arch_build(const ModelFile *f, Graph *g, LmShape *shape, Err *e) {
     *shape = (LmShape){0};
     Text arch;
     if (meta_get_string(f, "general.architecture", true, &arch, e)) return -1;
-    char known[256] = "";
+    char known[512] = "";
     for (size_t i = 0; i < N_ARCHITECTURES; i++) {
         const char *name = architectures[i].name;
         if (arch.size == strlen(name) && !memcmp(arch.data, name, arch.size)) {
@@ -80,11 +83,19 @@ const char *builder_name(int64_t layer, const char *what) {
     return s;
 }
 
+/* The last n of the dimensions, as "[8][96]"; of a vector, [1][96]. */
+static void shape_text(const int64_t *dims, int64_t n, char *out, size_t size) {
+    size_t at = 0;
+    for (int64_t i = GRAPH_DIMS - i64_max(n, 2); i < GRAPH_DIMS && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "[%" PRId64 "]", dims[i]);
+}
+
 bool builder_has(const Builder *b, int64_t layer, const char *name) {
     return file_tensor(b->f, builder_name(layer, name)) != NULL;
 }
 
-ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns) {
+/* A tensor of the file as a weight of these dimensions, the last running fastest; a vector is [1][columns] here. */
+static ValueId add_weight(Builder *b, int64_t layer, const char *name, int n_dims, const int64_t *dims) {
     if (b->failed) return -1;
     const char *full = builder_name(layer, name);
     const FileTensor *t = file_tensor(b->f, full);
@@ -96,16 +107,30 @@ ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows
     if (!qtype_info((QType)t->type)->packed)
         return err_set(b->e, "%s: tensor %s has type %s, which is not run by this build yet", model_file_path(b->f),
                        full, qtype_info((QType)t->type)->name);
-    bool fits = t->dims[0] == (uint64_t)columns && t->dims[1] == (uint64_t)(rows ? rows : 1) && t->dims[2] == 1 &&
-                t->dims[3] == 1;
-    if (!fits)
-        return err_set(b->e,
-                       "%s: tensor %s is [%" PRIu64 "][%" PRIu64 "], but the metadata want [%" PRId64 "][%" PRId64 "]",
-                       model_file_path(b->f), full, t->dims[1], t->dims[0], rows ? rows : 1, columns);
-    if (!rows && qtype_info((QType)t->type)->quantised)
-        return err_set(b->e, "%s: tensor %s is a vector of type %s; F32, F16 or BF16 is wanted", model_file_path(b->f),
-                       full, qtype_info((QType)t->type)->name);
+    int64_t have[GRAPH_DIMS], want[GRAPH_DIMS];
+    for (int i = 0; i < GRAPH_DIMS; i++) {
+        have[i] = (int64_t)t->dims[GRAPH_DIMS - 1 - i];
+        want[i] = i < GRAPH_DIMS - n_dims ? 1 : dims[i - (GRAPH_DIMS - n_dims)];
+    }
+    if (memcmp(have, want, sizeof have) != 0) {
+        char is[96], wanted[96];
+        shape_text(have, i64_max(n_dims, t->n_dims), is, sizeof is);
+        shape_text(want, i64_max(n_dims, t->n_dims), wanted, sizeof wanted);
+        return err_set(b->e, "%s: tensor %s is %s, but the metadata want %s", model_file_path(b->f), full, is, wanted);
+    }
     b->failed = false;
-    int64_t dims[2] = {rows ? rows : columns, columns};
-    return graph_weight(b->g, full, (QType)t->type, rows ? 2 : 1, dims, (int32_t)(t - file_tensor_at(b->f, 0)), NULL);
+    return graph_weight(b->g, full, (QType)t->type, n_dims, dims, (int32_t)(t - file_tensor_at(b->f, 0)), NULL);
+}
+
+ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns) {
+    if (rows) return add_weight(b, layer, name, 2, (int64_t[]){rows, columns});
+    ValueId v = add_weight(b, layer, name, 1, &columns);
+    if (v < 0 || !qtype_info(b->g->value[v].type)->quantised) return v;
+    b->failed = true;
+    return err_set(b->e, "%s: tensor %s is a vector of type %s; F32, F16 or BF16 is wanted", model_file_path(b->f),
+                   b->g->value[v].name, qtype_info(b->g->value[v].type)->name);
+}
+
+ValueId builder_experts(Builder *b, int64_t layer, const char *name, int64_t experts, int64_t rows, int64_t columns) {
+    return add_weight(b, layer, name, 3, (int64_t[]){experts, rows, columns});
 }

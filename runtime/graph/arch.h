@@ -14,6 +14,8 @@ typedef struct LmShape {
     double rope_base;
     bool encoder; /* its output is a vector for each sequence, not logits */
     Pooling pooling;
+    MixShape mix;                   /* of the layers that are mixtures; experts 0: there are none */
+    int64_t expert_ffn, shared_ffn; /* width of one expert; of the one that every token gets, 0: there is none */
 } LmShape;
 
 /* Builds the graph for the file's general.architecture; an unknown one is an error that lists those there are. Inputs:
@@ -34,11 +36,13 @@ typedef struct Builder {
 
 /* Metadata "ARCH.key". In range [min, max], or the default when `def` >= 0 and the key is missing. Sticky failure. */
 int64_t builder_int(Builder *b, const char *key, int64_t min, int64_t max, int64_t def);
-bool builder_bool(Builder *b, const char *key, bool def);
 double builder_float(Builder *b, const char *key, double def); /* def NAN: required */
+bool builder_bool(Builder *b, const char *key, bool def);
 /* The tensor "blk.LAYER.NAME" (layer -1: NAME) as a weight [rows][columns] (rows 0: a vector of `columns`). A missing
  * tensor, other shape or unusable type is a failure that names it. */
 ValueId builder_weight(Builder *b, int64_t layer, const char *name, int64_t rows, int64_t columns);
+/* The same for [experts][rows][columns], a matrix for each expert. */
+ValueId builder_experts(Builder *b, int64_t layer, const char *name, int64_t experts, int64_t rows, int64_t columns);
 /* Rows [row0, row0 + rows) of a matrix [all_rows][columns] as a weight of its own: of tensors that hold several. */
 ValueId builder_rows(Builder *b, int64_t layer, const char *name, int64_t all_rows, int64_t row0, int64_t rows,
                      int64_t columns);
@@ -49,6 +53,9 @@ const char *builder_name(int64_t layer, const char *what);
 /* The metadata that most architectures share, into *s, with vocab from the embedding's rows; also checks that heads
  * fit. */
 void builder_shape(Builder *b, LmShape *s);
+/* The same for an architecture whose layers may be mixtures of experts, whose weights are `normalised` where the file
+ * does not say. */
+void builder_mix_shape(Builder *b, LmShape *s, bool normalised);
 /* Rotary positions as the metadata have them: base, dimensions, linear or YaRN scaling, LongRoPE; other kinds are a
  * failure. */
 RopeShape builder_rope(Builder *b, const LmShape *s, bool neox);
@@ -70,6 +77,9 @@ ValueId builder_rope_table(Builder *b, const LmInputs *in, RopeShape rope);
 ValueId builder_linear(Builder *b, int64_t layer, const char *name, ValueId x, int64_t rows, int64_t columns);
 /* An RMS norm NAME.weight over the `columns` of x. */
 ValueId builder_norm(Builder *b, int64_t layer, const char *name, ValueId x, int64_t columns, float eps);
+/* The feed-forward part of a layer, [T][width] -> [T][width]: ffn_gate, ffn_up and ffn_down, gated by SiLU; or, when
+ * the model has experts, a mixture of them. */
+ValueId builder_ffn(Builder *b, const LmShape *s, int64_t layer, ValueId x);
 /* Selected rows, output_norm, head (output.weight, or the embedding) -> logits [R][vocab]. */
 ValueId builder_head(Builder *b, const LmShape *s, const LmInputs *in, ValueId x, ValueId embedding, float eps);
 /* Statistics of the logits, which are the graph's output. A tensor of the file that nothing used is a failure. */
@@ -82,5 +92,5 @@ void builder_finish(Builder *b, const LmShape *s, const LmInputs *in, ValueId x,
 void builder_refuse_unused(Builder *b);
 
 typedef int ArchBuild(Builder *b, LmShape *shape);
-ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_gemma2, arch_gemma3, arch_phi3, arch_olmo2, arch_smollm3,
-    arch_granite, arch_bert;
+ArchBuild arch_llama, arch_qwen2, arch_qwen3, arch_qwen2moe, arch_qwen3moe, arch_olmoe, arch_gemma2, arch_gemma3,
+    arch_phi3, arch_olmo2, arch_smollm3, arch_granite, arch_bert;

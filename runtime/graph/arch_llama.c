@@ -1,7 +1,8 @@
 /* The llama architecture: pre-norm, rotary positions in adjacent pairs, grouped-query attention, SwiGLU.
  * "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971; GQA: arXiv:2305.13245. Mistral's files
- * carry the same name. Llama 3.1's slowed rotations come as a tensor of factors. SmolLM3 rotates in three layers of
- * four (https://huggingface.co/blog/smollm3; layers without positions: arXiv:2501.18795). */
+ * carry the same name, Mixtral's too (arXiv:2401.04088). Llama 3.1's slowed rotations come as a tensor of factors.
+ * SmolLM3 rotates in three layers of four (https://huggingface.co/blog/smollm3; layers without positions:
+ * arXiv:2501.18795). */
 #include <math.h>
 
 #include "graph/arch.h"
@@ -9,7 +10,7 @@
 /* `period`: one layer in so many does not rotate, the last of each; 0: all do. */
 static int build(Builder *b, LmShape *s, int64_t period) {
     Graph *g = b->g;
-    builder_shape(b, s);
+    builder_mix_shape(b, s, true);
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     float eps = (float)builder_float(b, "attention.layer_norm_rms_epsilon", NAN);
     RopeShape rope = builder_rope(b, s, false);
@@ -37,11 +38,8 @@ static int build(Builder *b, LmShape *s, int64_t period) {
         x = graph_add(g, builder_name(l, "attn_residual"), x, o);                      /* [T][width] */
 
         h = builder_norm(b, l, "ffn_norm", x, s->width, eps);
-        ValueId gate = builder_linear(b, l, "ffn_gate", h, s->ffn, s->width); /* [T][ffn] */
-        ValueId up = builder_linear(b, l, "ffn_up", h, s->ffn, s->width);     /* [T][ffn] */
-        ValueId f = graph_silu_mul(g, builder_name(l, "silu"), gate, up);     /* [T][ffn] */
-        ValueId down = builder_linear(b, l, "ffn_down", f, s->width, s->ffn); /* [T][width] */
-        x = graph_add(g, builder_name(l, "ffn_residual"), x, down);           /* [T][width] */
+        ValueId f = builder_ffn(b, s, l, h); /* [T][width] */
+        x = graph_add(g, builder_name(l, "ffn_residual"), x, f);
     }
     builder_finish(b, s, &in, x, emb, eps, 0);
     return b->failed ? -1 : 0;

@@ -1,12 +1,15 @@
 /* Qwen 2 (arXiv:2407.10671): as llama, with biases on Q, K and V and rotations of halves. Qwen 3 (arXiv:2505.09388): no
- * biases, but an RMS norm of every head of Q and K before the rotation. Biases are taken where the file has them. */
+ * biases, but an RMS norm of every head of Q and K before the rotation. OLMoE (arXiv:2409.02060): norms of the whole of
+ * Q and of K. Biases are taken where the file has them. In the mixtures of Qwen 2 and OLMoE the weights of a token's
+ * experts are their shares among all; in Qwen 3's they sum to 1. */
 #include <math.h>
 
 #include "graph/arch.h"
 
-static int build(Builder *b, LmShape *s, bool head_norms) {
+typedef enum Norms { NORMS_NONE, NORMS_OF_HEADS, NORMS_OF_ALL } Norms; /* of Q and K */
+
+static int build(Builder *b, LmShape *s, Norms norms) {
     Graph *g = b->g;
-    builder_shape(b, s);
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     float eps = (float)builder_float(b, "attention.layer_norm_rms_epsilon", NAN);
     RopeShape rope = builder_rope(b, s, true);
@@ -23,7 +26,10 @@ static int build(Builder *b, LmShape *s, bool head_norms) {
         ValueId xq = builder_linear(b, l, "attn_q", h, q, s->width);   /* [T][heads * head_dim] */
         ValueId xk = builder_linear(b, l, "attn_k", h, kv, s->width);  /* [T][kv_heads * head_dim] */
         ValueId xv = builder_linear(b, l, "attn_v", h, kv, s->width);  /* [T][kv_heads * head_dim] */
-        if (head_norms) {
+        if (norms == NORMS_OF_ALL) {
+            xq = builder_norm(b, l, "attn_q_norm", xq, q, eps);
+            xk = builder_norm(b, l, "attn_k_norm", xk, kv, eps);
+        } else if (norms == NORMS_OF_HEADS) {
             xq = graph_headnorm(g, builder_name(l, "attn_q_norm"), xq,
                                 builder_weight(b, l, "attn_q_norm.weight", 0, s->head_dim), eps);
             xk = graph_headnorm(g, builder_name(l, "attn_k_norm"), xk,
@@ -38,15 +44,35 @@ static int build(Builder *b, LmShape *s, bool head_norms) {
         x = graph_add(g, builder_name(l, "attn_residual"), x, o);
 
         h = builder_norm(b, l, "ffn_norm", x, s->width, eps);
-        ValueId gate = builder_linear(b, l, "ffn_gate", h, s->ffn, s->width); /* [T][ffn] */
-        ValueId up = builder_linear(b, l, "ffn_up", h, s->ffn, s->width);     /* [T][ffn] */
-        ValueId f = graph_silu_mul(g, builder_name(l, "silu"), gate, up);     /* [T][ffn] */
-        ValueId down = builder_linear(b, l, "ffn_down", f, s->width, s->ffn); /* [T][width] */
-        x = graph_add(g, builder_name(l, "ffn_residual"), x, down);
+        ValueId f = builder_ffn(b, s, l, h); /* [T][width] */
+        x = graph_add(g, builder_name(l, "ffn_residual"), x, f);
     }
     builder_finish(b, s, &in, x, emb, eps, 0);
     return b->failed ? -1 : 0;
 }
 
-int arch_qwen2(Builder *b, LmShape *s) { return build(b, s, false); }
-int arch_qwen3(Builder *b, LmShape *s) { return build(b, s, true); }
+int arch_qwen2(Builder *b, LmShape *s) {
+    builder_shape(b, s);
+    return build(b, s, NORMS_NONE);
+}
+
+int arch_qwen3(Builder *b, LmShape *s) {
+    builder_shape(b, s);
+    return build(b, s, NORMS_OF_HEADS);
+}
+
+int arch_qwen2moe(Builder *b, LmShape *s) {
+    builder_mix_shape(b, s, false);
+    if (!s->shared_ffn) s->shared_ffn = s->ffn; /* older files do not say */
+    return build(b, s, NORMS_NONE);
+}
+
+int arch_qwen3moe(Builder *b, LmShape *s) {
+    builder_mix_shape(b, s, true);
+    return build(b, s, NORMS_OF_HEADS);
+}
+
+int arch_olmoe(Builder *b, LmShape *s) {
+    builder_mix_shape(b, s, false);
+    return build(b, s, NORMS_OF_ALL);
+}

@@ -19,7 +19,8 @@ void builder_shape(Builder *b, LmShape *s) {
     int64_t value_dim = builder_int(b, "attention.value_length", 1, INT32_MAX, s->head_dim);
     const FileTensor *embedding = file_tensor(b->f, "token_embd.weight");
     s->vocab = embedding && embedding->dims[1] <= INT32_MAX ? (int64_t)embedding->dims[1] : 1;
-    if (builder_int(b, "expert_count", 0, INT32_MAX, 0) > 0) builder_refuse(b, "expert_count", "mixtures of experts");
+    if (!s->mix.experts && builder_int(b, "expert_count", 0, INT32_MAX, 0) > 0)
+        builder_refuse(b, "expert_count", "mixtures of experts in this architecture");
     if (value_dim != s->head_dim)
         builder_refuse(b, "attention.value_length", "heads whose values differ in size from their keys");
     if (!b->failed && (s->heads % s->kv_heads || s->head_dim % 16 || s->head_dim > 256)) {

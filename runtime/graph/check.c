@@ -14,6 +14,10 @@ static bool same_shape(const Value *a, const Value *b, bool columns) {
     return true;
 }
 
+static bool same_rows(const Value *a, const Value *b) {
+    return a->dim[0].sym == b->dim[0].sym && a->dim[0].size == b->dim[0].size;
+}
+
 static int check_op(const Graph *g, const Op *op, Err *e) {
     static const Value none;
     const Value *v[OP_IN];
@@ -25,9 +29,12 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
         break;
     case OP_LINEAR:
         for (int i = 0; i < op->u.linear.n_weights; i++) {
-            if (v[1 + i]->n_dims != 2) what = "a weight is no matrix";
-            else if (v[1 + i]->dim[1].size != value_columns(g, op->in[0])) what = "columns of input and weight differ";
-            else if (op->u.linear.bias && v[linear_bias_at(op, i)]->dim[0].size != v[1 + i]->dim[0].size)
+            bool pairs = v[0]->dim[0].sym == DIM_PAIRS;
+            if (v[1 + i]->n_dims != (pairs ? 3 : 2))
+                what = pairs ? "pairs want a matrix for each expert" : "a weight is no matrix";
+            else if (value_columns(g, op->in[1 + i]) != value_columns(g, op->in[0]))
+                what = "columns of input and weight differ";
+            else if (op->u.linear.bias && v[linear_bias_at(op, i)]->dim[0].size != value_rows(g, op->in[1 + i]))
                 what = "bias and weight differ in size";
         }
         break;
@@ -76,6 +83,24 @@ static int check_op(const Graph *g, const Op *op, Err *e) {
     case OP_ADD:
         if (!same_shape(v[0], v[1], true)) what = "the inputs' shapes differ";
         break;
+    case OP_ROUTE:
+        if (value_columns(g, op->in[0]) != op->u.mix.experts) what = "wants a logit for each expert";
+        else if (op->u.mix.used < 1 || op->u.mix.used > op->u.mix.experts)
+            what = "a token's experts are more than there are";
+        break;
+    case OP_GROUP:
+        if (value_columns(g, op->in[0]) != INT64_C(2) * op->u.mix.used) what = "wants a routing";
+        break;
+    case OP_DISPATCH:
+        if (v[1]->type != QT_I32 || !same_rows(v[0], v[1])) what = "wants groups of the input's rows";
+        break;
+    case OP_COMBINE:
+        if (v[0]->dim[0].sym != DIM_PAIRS || v[2]->type != QT_I32 || !same_shape(v[1], v[2], true))
+            what = "wants pairs, their routing and groups";
+        break;
+    case OP_GATE_ROWS:
+        if (!same_rows(v[0], v[1]) || value_columns(g, op->in[1]) != 1) what = "wants one gate for each row";
+        break;
     default: break;
     }
     return what ? err_set(e, "%s (%s): %s", op->name, op_kind_name(op->kind), what) : 0;
@@ -104,7 +129,7 @@ static int print_shape(FILE *f, const Value *v) {
     for (int i = 0; i < v->n_dims; i++) {
         if (i) fputc(',', f);
         if (v->dim[i].sym == DIM_CONST) fprintf(f, "%" PRId64, v->dim[i].size);
-        else fputc(v->dim[i].sym == DIM_TOKENS ? 'T' : 'R', f);
+        else fputc("?TRP"[v->dim[i].sym], f);
     }
     return fputs("] ", f);
 }

@@ -71,6 +71,10 @@ Dim dim_tokens(void) { return (Dim){DIM_TOKENS, 0}; }
 Dim dim_outputs(void) { return (Dim){DIM_OUTPUTS, 0}; }
 
 int64_t value_columns(const Graph *g, ValueId v) { return g->value[v].dim[g->value[v].n_dims - 1].size; }
+int64_t value_rows(const Graph *g, ValueId v) {
+    const Value *x = &g->value[v];
+    return x->dim[x->n_dims > 1 ? x->n_dims - 2 : 0].size;
+}
 
 ValueId graph_input(Graph *g, const char *name, QType t, int n_dims, const Dim *dims) {
     Value v = {.kind = VALUE_INPUT, .type = t, .n_dims = n_dims, .producer = -1, .tensor = -1};
@@ -141,7 +145,7 @@ ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId b
     Op op = {.kind = OP_LINEAR};
     op.u.linear.n_weights = 1;
     op.u.linear.bias = bias >= 0;
-    return emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, with_columns(g, x, g->value[w].dim[0].size));
+    return emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, with_columns(g, x, value_rows(g, w)));
 }
 
 ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps) {
@@ -246,6 +250,14 @@ ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b) {
     return emit(g, (Op){.kind = OP_ADD}, name, 2, (ValueId[]){a, b}, g->value[a]);
 }
 
+ValueId graph_view(Graph *g, const char *name, ValueId x, int64_t begin, int64_t end) {
+    if (!given(g, name, 1, &x)) return -1;
+    Op op = {.kind = OP_VIEW};
+    op.u.view.begin = begin;
+    op.u.view.end = end;
+    return emit(g, op, name, 1, &x, with_columns(g, x, end - begin));
+}
+
 ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows) {
     if (!given(g, name, 2, (ValueId[]){x, rows})) return -1;
     Value v = g->value[x];
@@ -258,6 +270,45 @@ ValueId graph_mean_rows(Graph *g, const char *name, ValueId x, ValueId begin, Va
     Value v = g->value[x];
     v.dim[0] = g->value[begin].dim[0];
     return emit(g, (Op){.kind = OP_MEAN_ROWS}, name, 3, (ValueId[]){x, begin, end}, v);
+}
+
+ValueId graph_route(Graph *g, const char *name, ValueId logits, MixShape mix) {
+    if (!given(g, name, 1, &logits)) return -1;
+    Op op = {.kind = OP_ROUTE};
+    op.u.mix = mix;
+    return emit(g, op, name, 1, &logits, with_columns(g, logits, INT64_C(2) * mix.used));
+}
+
+ValueId graph_group(Graph *g, const char *name, ValueId routing, MixShape mix) {
+    if (!given(g, name, 1, &routing)) return -1;
+    Op op = {.kind = OP_GROUP};
+    op.u.mix = mix;
+    Value v = g->value[routing];
+    v.type = QT_I32;
+    return emit(g, op, name, 1, &routing, v);
+}
+
+ValueId graph_dispatch(Graph *g, const char *name, ValueId x, ValueId groups, MixShape mix) {
+    if (!given(g, name, 2, (ValueId[]){x, groups})) return -1;
+    Op op = {.kind = OP_DISPATCH};
+    op.u.mix = mix;
+    Value v = g->value[x];
+    v.dim[0] = (Dim){DIM_PAIRS, mix.used};
+    return emit(g, op, name, 2, (ValueId[]){x, groups}, v);
+}
+
+ValueId graph_combine(Graph *g, const char *name, ValueId y, ValueId routing, ValueId groups, MixShape mix) {
+    if (!given(g, name, 3, (ValueId[]){y, routing, groups})) return -1;
+    Op op = {.kind = OP_COMBINE};
+    op.u.mix = mix;
+    Value v = g->value[y];
+    v.dim[0] = g->value[routing].dim[0];
+    return emit(g, op, name, 3, (ValueId[]){y, routing, groups}, v);
+}
+
+ValueId graph_gate_rows(Graph *g, const char *name, ValueId x, ValueId gate) {
+    if (!given(g, name, 2, (ValueId[]){x, gate})) return -1;
+    return emit(g, (Op){.kind = OP_GATE_ROWS}, name, 2, (ValueId[]){x, gate}, g->value[x]);
 }
 
 ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets) {
@@ -338,6 +389,11 @@ const char *op_kind_name(OpKind k) {
         [OP_VIEW] = "view",
         [OP_SELECT] = "select",
         [OP_MEAN_ROWS] = "mean_rows",
+        [OP_ROUTE] = "route",
+        [OP_GROUP] = "group",
+        [OP_DISPATCH] = "dispatch",
+        [OP_COMBINE] = "combine",
+        [OP_GATE_ROWS] = "gate_rows",
         [OP_STATS] = "stats",
         [OP_CONV] = "conv",
         [OP_POOL] = "pool",

@@ -2,7 +2,8 @@
  * collectives, the executor runs it. It knows nothing of ranks or kernels.
  *
  * Activations have their features (channels) on the last axis: [T][features] in a language model, [N][H][W][C] in a
- * convolutional net. A weight of a linear is [out][in], of a convolution [out][kh][kw][in / groups].
+ * convolutional net. A weight of a linear is [out][in], or [experts][out][in] where each row meets the matrix of its
+ * expert; of a convolution [out][kh][kw][in / groups].
  *
  * Building never fails in the middle: graph_* return a value id, or -1 after the first error, which the graph keeps
  * (graph_check). So a builder is straight-line code with one check at the end.
@@ -19,12 +20,13 @@ typedef int32_t ValueId; /* -1: none */
 /* Size of a dimension: a constant, or a symbol whose size a step brings. */
 typedef enum DimSym {
     DIM_CONST,
-    DIM_TOKENS, /* T: tokens of the step */
-    DIM_OUTPUTS /* R: results of the step: tokens, or sequences, whose result is wanted */
+    DIM_TOKENS,  /* T: tokens of the step */
+    DIM_OUTPUTS, /* R: results of the step: tokens, or sequences, whose result is wanted */
+    DIM_PAIRS,   /* P: pairs of a token and one of its experts, for the experts that a rank has; at most T * size */
 } DimSym;
 typedef struct Dim {
     DimSym sym;
-    int64_t size; /* of a constant */
+    int64_t size; /* of a constant; of pairs: experts of a token */
 } Dim;
 
 typedef enum ValueKind {
@@ -69,9 +71,14 @@ typedef enum OpKind {
     OP_VIEW,       /* (x): columns [begin, end) of the last axis, no copy */
     OP_SELECT,     /* (x [T][D], rows [R]) -> [R][D] */
     OP_MEAN_ROWS,  /* (x [T][D], begin [R], end [R]) -> [R][D]: the mean of rows [begin, end) of each result */
-    OP_STATS,      /* (logits [R][V], targets [R]) -> per row: maximum, sum of exp, target logit, best candidates */
-    OP_CONV,       /* (x [N][H][W][C], W, bias or none) -> [N][H'][W'][O]; groups is 1 or C */
-    OP_POOL,       /* (x [N][H][W][C]) -> [N][H'][W'][C], or [N][C] when global */
+    OP_ROUTE,     /* (logits [T][experts]) -> [T][2 used]: the token's experts, ascending (int32), then their weights */
+    OP_GROUP,     /* (routing) -> groups: rows for the pairs, those of an expert together and in the tokens' order */
+    OP_DISPATCH,  /* (x [T][D], groups) -> [P][D], each token's row once for each pair; may be QT_A8 or QT_A16 */
+    OP_COMBINE,   /* (y [P][D], routing, groups) -> [T][D]: the sum of weight * y over a token's pairs, in order */
+    OP_GATE_ROWS, /* (x [T][D], g [T][1]) -> sigmoid(g) * x */
+    OP_STATS,     /* (logits [R][V], targets [R]) -> per row: maximum, sum of exp, target logit, best candidates */
+    OP_CONV,      /* (x [N][H][W][C], W, bias or none) -> [N][H'][W'][O]; groups is 1 or C */
+    OP_POOL,      /* (x [N][H][W][C]) -> [N][H'][W'][C], or [N][C] when global */
     /* put in by the partitioner */
     OP_ALLREDUCE, /* (x partial) -> x replicated */
     OP_ALLGATHER, /* (x split) -> x replicated */
@@ -106,6 +113,13 @@ typedef struct AttnShape {
 } AttnShape;
 enum { WINDOW_WHOLE = -1 }; /* a query sees its whole sequence, what comes after it too */
 
+/* A mixture of experts: which of them a token gets. The `used` largest logits, of equal ones the first; their weights
+ * are exp(logit) over the sum of these, or over the sum of all when not `normalised`. */
+typedef struct MixShape {
+    int experts, used;
+    bool normalised;
+} MixShape;
+
 typedef struct Op {
     OpKind kind;
     char name[48]; /* for messages and traces: "blk.3.ffn_down" */
@@ -120,6 +134,7 @@ typedef struct Op {
             float eps;
         } norm;
         AttnShape attn; /* attention, KV store */
+        MixShape mix;   /* route, group, dispatch, combine */
         struct {
             int heads, head_dim; /* rope, headnorm: of x */
             float eps;           /* headnorm */
@@ -168,8 +183,9 @@ char *graph_text(const Graph *g);
 Dim dim_const(int64_t n);
 Dim dim_tokens(void);
 Dim dim_outputs(void);
-/* Elements of the trailing axis. */
+/* Elements of the trailing axis; of the one before it (rows of a weight, of each expert's). */
 int64_t value_columns(const Graph *g, ValueId v);
+int64_t value_rows(const Graph *g, ValueId v);
 
 ValueId graph_input(Graph *g, const char *name, QType t, int n_dims, const Dim *dims);
 /* KV cache of one layer; its window becomes that of the attention that reads it. */
@@ -198,8 +214,15 @@ ValueId graph_scale(Graph *g, const char *name, ValueId x, float factor);
 ValueId graph_softcap(Graph *g, const char *name, ValueId x, float cap);
 ValueId graph_relu(Graph *g, const char *name, ValueId x);
 ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b);
+/* Columns [begin, end) of x; views of one value stand in ascending order. */
+ValueId graph_view(Graph *g, const char *name, ValueId x, int64_t begin, int64_t end);
 ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows);
 ValueId graph_mean_rows(Graph *g, const char *name, ValueId x, ValueId begin, ValueId end);
+ValueId graph_route(Graph *g, const char *name, ValueId logits, MixShape mix);
+ValueId graph_group(Graph *g, const char *name, ValueId routing, MixShape mix);
+ValueId graph_dispatch(Graph *g, const char *name, ValueId x, ValueId groups, MixShape mix);
+ValueId graph_combine(Graph *g, const char *name, ValueId y, ValueId routing, ValueId groups, MixShape mix);
+ValueId graph_gate_rows(Graph *g, const char *name, ValueId x, ValueId gate);
 ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets);
 ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups);
 ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int size, int stride, int pad);

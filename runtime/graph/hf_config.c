@@ -191,18 +191,28 @@ static void smollm3(Import *i) {
         import_fail(i, "%s: layers without rotation that are not every fourth are not supported", i->path);
 }
 
-static void mixtral(Import *i) {
-    i->n_experts = config_int(i, i->config, "num_local_experts", 1, 65536, 8);
+/* Versions of transformers save either name for the same number. `experts`, `used`: where config.json does not say. */
+static void read_experts(Import *i, int64_t experts, int64_t used) {
+    int64_t local = config_int(i, i->config, "num_local_experts", 1, 65536, experts);
+    i->n_experts = config_int(i, i->config, "num_experts", 1, 65536, local);
+    if (hf_json_get(i->config, "num_local_experts") && i->n_experts != local)
+        import_fail(i, "%s: \"num_experts\" and \"num_local_experts\" differ", i->path);
     import_int(i, "expert_count", i->n_experts);
-    import_int(i, "expert_used_count", config_int(i, i->config, "num_experts_per_tok", 1, i->n_experts, 2));
+    import_int(i, "expert_used_count", config_int(i, i->config, "num_experts_per_tok", 1, i->n_experts, used));
 }
 
-static void qwen3_moe(Import *i) {
+static void mixtral(Import *i) { read_experts(i, 8, 2); }
+
+static void olmoe(Import *i) {
+    read_experts(i, 64, 8);
+    import_bool(i, "expert_weights_norm", config_bool(i, i->config, "norm_topk_prob", false));
+    config_refuse(i, i->config, "clip_qkv");
+}
+
+static void qwen_moe(Import *i, int64_t experts, int64_t used, int64_t width) {
     const cJSON *dense = hf_json_get(i->config, "mlp_only_layers");
-    i->n_experts = config_int(i, i->config, "num_experts", 1, 65536, 128);
-    import_int(i, "expert_count", i->n_experts);
-    import_int(i, "expert_used_count", config_int(i, i->config, "num_experts_per_tok", 1, i->n_experts, 8));
-    import_int(i, "expert_feed_forward_length", config_int(i, i->config, "moe_intermediate_size", 1, 1 << 24, 768));
+    read_experts(i, experts, used);
+    import_int(i, "expert_feed_forward_length", config_int(i, i->config, "moe_intermediate_size", 1, 1 << 24, width));
     import_bool(i, "expert_weights_norm", config_bool(i, i->config, "norm_topk_prob", false));
     if (config_int(i, i->config, "decoder_sparse_step", 1, INT32_MAX, 1) != 1 || (dense && dense->child))
         import_fail(i,
@@ -210,6 +220,15 @@ static void qwen3_moe(Import *i) {
                     "supported by this build",
                     i->path);
 }
+
+static void qwen2_moe(Import *i) {
+    qwen_moe(i, 60, 4, 1408);
+    import_int(i, "expert_shared_feed_forward_length",
+               config_int(i, i->config, "shared_expert_intermediate_size", 1, 1 << 24, 5632));
+    if (!config_bool(i, i->config, "qkv_bias", true)) i->biases &= ~(unsigned)BIAS_QKV;
+}
+
+static void qwen3_moe(Import *i) { qwen_moe(i, 128, 8, 768); }
 
 static void bert(Import *i) {
     Text positions = hf_string("absolute");
@@ -232,6 +251,7 @@ static const HfClass classes[] = {
     {"MistralForCausalLM", "llama", SILU, .pairs = true, .llama3_rope = true, .rope_base = 10000, .window = 4096},
     {"MixtralForCausalLM", "llama", SILU, .pairs = true, .llama3_rope = true, .rope_base = 1000000, .more = mixtral},
     {"Qwen2ForCausalLM", "qwen2", SILU, .rope_base = 10000, .window = -1, .biases = BIAS_QKV},
+    {"Qwen2MoeForCausalLM", "qwen2moe", SILU, .rope_base = 10000, .window = -1, .biases = BIAS_QKV, .more = qwen2_moe},
     {"Qwen3ForCausalLM", "qwen3", SILU, .rope_base = 10000, .window = -1},
     {"Qwen3MoeForCausalLM", "qwen3moe", SILU, .rope_base = 10000, .window = -1, .more = qwen3_moe},
     {"Gemma2ForCausalLM", "gemma2", GEMMA, .rope_base = 10000, .more = gemma2},
@@ -240,6 +260,7 @@ static const HfClass classes[] = {
      .local_rope_base = 10000, .more = gemma3},
     {"Phi3ForCausalLM", "phi3", SILU, .plain_rope = true, .rope_base = 10000},
     {"Olmo2ForCausalLM", "olmo2", SILU, .names = NAMES_POST_NORM, .rope_base = 10000},
+    {"OlmoeForCausalLM", "olmoe", SILU, .rope_base = 10000, .more = olmoe},
     {"Olmo3ForCausalLM", "olmo2", SILU, .names = NAMES_POST_NORM, .rope_base = 500000, .window = 4096},
     {"SmolLM3ForCausalLM", "smollm3", SILU, .tied = true, .pairs = true, .llama3_rope = true, .rope_base = 2000000,
      .window = -1, .more = smollm3},

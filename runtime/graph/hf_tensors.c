@@ -53,6 +53,10 @@ static const HfName lm_names[] = {
     {"layers.*.mlp.experts.*.gate_proj", "ffn_gate_exps", EXPERT, 0, 0},
     {"layers.*.mlp.experts.*.down_proj", "ffn_down_exps", EXPERT, 0, 1},
     {"layers.*.mlp.experts.*.up_proj", "ffn_up_exps", EXPERT, 0, 2},
+    {"layers.*.mlp.shared_expert.gate_proj", "ffn_gate_shexp", PLAIN, 0, 0},
+    {"layers.*.mlp.shared_expert.up_proj", "ffn_up_shexp", PLAIN, 0, 0},
+    {"layers.*.mlp.shared_expert.down_proj", "ffn_down_shexp", PLAIN, 0, 0},
+    {"layers.*.mlp.shared_expert_gate", "ffn_gate_inp_shexp", WIDE, 0, 0},
     {"layers.*.self_attn.rotary_emb.inv_freq", "", SKIP, 0, 0}, /* old files: follows from config.json */
     {"vision_tower.", "", SKIP, 0, 0},                          /* of Gemma 3: its text is what runs here */
     {"multi_modal_projector.", "", SKIP, 0, 0},

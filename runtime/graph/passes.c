@@ -42,10 +42,18 @@ static Op *only_reader(Rewrite *r, ValueId v) {
 /* An operator marked OP_COUNT was merged into another. */
 static bool merged(const Op *op) { return op->kind == OP_COUNT; }
 
-static bool joins(const Graph *g, const Op *a, const Op *b) {
+/* Its result must be whole on every rank: a fused linear must not divide it with another's. */
+static bool wanted_whole(Rewrite *r, const Op *op) {
+    const Op *reader = only_reader(r, op->out[0]);
+    return reader && (reader->kind == OP_ROUTE || (reader->kind == OP_GATE_ROWS && reader->in[1] == op->out[0]));
+}
+
+static bool joins(Rewrite *r, const Op *a, const Op *b) {
+    const Value *v = r->g->value;
     return b->kind == OP_LINEAR && b->in[0] == a->in[0] && b->u.linear.n_weights == 1 &&
            b->u.linear.bias == a->u.linear.bias && !b->u.linear.residual &&
-           qtype_info(g->value[a->in[1]].type)->quantised == qtype_info(g->value[b->in[1]].type)->quantised;
+           qtype_info(v[a->in[1]].type)->quantised == qtype_info(v[b->in[1]].type)->quantised &&
+           wanted_whole(r, a) == wanted_whole(r, b);
 }
 
 /* Pushes one linear with n >= 2 weights and a view of its output for each. */
@@ -85,7 +93,7 @@ int pass_fuse_linears(Graph *g, Err *e) {
         int n = 1;
         if (part[0]->kind == OP_LINEAR && part[0]->u.linear.n_weights == 1 && !part[0]->u.linear.residual)
             for (int32_t j = i + 1; j < r.n_old && n < LINEAR_MAX; j++)
-                if (joins(g, part[0], &r.old[j])) part[n++] = &r.old[j];
+                if (joins(&r, part[0], &r.old[j])) part[n++] = &r.old[j];
         if (n == 1) {
             graph_push(g, part[0]);
             continue;
@@ -130,7 +138,8 @@ int pass_quantise_activations(Graph *g, QType act, Err *e) {
 }
 
 static bool gives_quantised(OpKind k) {
-    return k == OP_RMSNORM || k == OP_LAYERNORM || k == OP_SILU_MUL || k == OP_GELU_MUL || k == OP_GELU;
+    return k == OP_RMSNORM || k == OP_LAYERNORM || k == OP_SILU_MUL || k == OP_GELU_MUL || k == OP_GELU ||
+           k == OP_DISPATCH;
 }
 
 int pass_fuse_quantise(Graph *g, Err *e) {

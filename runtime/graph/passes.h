@@ -10,7 +10,7 @@ int pass_fuse_linears(Graph *g, Err *e);
 /* Linears with quantised weights read a value of type `act` (QT_A8 or QT_A16): an OP_QUANTISE before the first that
  * needs it. */
 int pass_quantise_activations(Graph *g, QType act, Err *e);
-/* A norm, gated product or GELU whose result is only quantised gives the quantised type itself. */
+/* A norm, gated product, GELU or dispatch whose result is only quantised gives the quantised type itself. */
 int pass_fuse_quantise(Graph *g, Err *e);
 /* convolution or relu pairs: conv + relu -> conv with relu. */
 int pass_fuse_relu(Graph *g, Err *e);

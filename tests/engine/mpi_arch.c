@@ -1,8 +1,9 @@
 /* Every architecture against Hugging Face transformers, at the ranks of the job: tiny models whose weights are F16, so
- * that nothing is rounded but keys and values; heads that ranks share unevenly; 100 positions, of which windows of 24
- * leave most behind. And the same bits however a sequence is cut into steps, whoever is in them beside it, on how many
- * threads and with which instructions. Some of them also from the folder that transformers saves, which must give the
- * bits of the GGUF (graph/test_hf_folder.c compares the others), and one in BF16 from several files. */
+ * that nothing is rounded but keys and values (Q8_0 in one, whose activations are rounded to 16 bits as well); heads
+ * that ranks share unevenly; 100 positions, of which windows of 24 leave most behind. And the same bits however a
+ * sequence is cut into steps, whoever is in them beside it, on how many threads and with which instructions. Some of
+ * them also from the folder that transformers saves, which must give the bits of the GGUF (graph/test_hf_folder.c
+ * compares the others), and one in BF16 from several files. */
 #include <math.h>
 
 #include "arch_files.h"
@@ -10,10 +11,10 @@
 #include "kernels/kernels.h"
 #include "sessions.h"
 
-static const char *const models[] = {"llama3",      "llama_linear", "llama_yarn", "llama_yarn_set", "mistral",
-                                     "qwen2",       "qwen2_window", "qwen3",      "gemma2",         "gemma3",
-                                     "gemma3_wide", "phi3",         "phi3_part",  "phi3_short",     "phi3_long",
-                                     "olmo2",       "olmo3",        "smollm3",    "granite"};
+static const char *const models[] = {
+    "llama3", "llama_linear", "llama_yarn",  "llama_yarn_set", "mistral",   "qwen2",      "qwen2_window", "qwen3",
+    "gemma2", "gemma3",       "gemma3_wide", "phi3",           "phi3_part", "phi3_short", "phi3_long",    "olmo2",
+    "olmo3",  "smollm3",      "granite",     "mixtral",        "qwen2moe",  "qwen3moe",   "qwen3moe_q8",  "olmoe"};
 enum { N_MODELS = sizeof models / sizeof *models, SEQS = 3 };
 
 /* Largest differences allowed, over the range of the logits. At 1 to 4 ranks 2.4e-4 was measured against keys and
@@ -82,8 +83,9 @@ static void check_model(SheafSession *s, void *arg) {
     feed_range(s, 0, ids, 0, ARCH_TOKENS, ARCH_TOKENS, &m->all);
     double rounded = difference(&m->all, &ref.fp16_cache, near_rounded, name),
            exact = difference(&m->all, &ref.exact, near_exact, name);
-    CU_ASSERT(rounded < near_rounded && exact < near_exact);
-    if (!(rounded < near_rounded && exact < near_exact) || getenv("SHEAF_SHOW"))
+    double allowed = strstr(name, "_q8") ? near_exact : near_rounded;
+    CU_ASSERT(rounded < allowed && exact < near_exact);
+    if (!(rounded < allowed && exact < near_exact) || getenv("SHEAF_SHOW"))
         printf("\n%s: differences of %.1e and %.1e of the range", name, rounded, exact);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         forget(s, 0, 0);

@@ -322,10 +322,13 @@ static void test_same_bits(void) {
     static const struct {
         int shape;
         QType weights;
-    } cases[] = {{0, QT_Q4_1}, {1, QT_Q8_0}, {0, QT_F32}, {2, QT_Q8_0}};
+        int experts; /* 0: no mixture */
+    } cases[] = {{0, QT_Q4_1, 0}, {1, QT_Q8_0, 0}, {0, QT_F32, 0}, {2, QT_Q8_0, 0}, {1, QT_Q8_0, 6}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         TinyModel m = shapes[cases[i].shape];
         m.qtype = cases[i].weights;
+        m.experts = cases[i].experts;
+        m.used = 2;
         char path[64], what[64];
         shared_model(path, &m);
         Same c = same_make(&m);

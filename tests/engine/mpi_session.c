@@ -109,17 +109,29 @@ static void allocations(SheafSession *s, void *arg) {
     record_free(&r);
 }
 
+/* tiny as a mixture: on one or two ranks each has a part of every expert, on more each has whole ones. */
+static TinyModel a_mixture(void) {
+    TinyModel m = tiny;
+    m.ffn = 64;
+    m.experts = 5;
+    m.used = 2;
+    return m;
+}
+
 static void test_allocations(void) {
-    char path[64];
-    shared_model(path, &tiny);
-    const SheafSessionOptions so = {.n_ctx = 128, .n_seqs = 2, .max_batch = 80, .max_outputs = 20, .logits = true};
-    bool network = false;
-    for (int threads = 1; threads <= 2; threads++)
-        with_session(&(SheafRuntimeOptions){.threads = threads}, path, &so, allocations, &network);
-    network = true;
-    with_session(&(SheafRuntimeOptions){.threads = 1, .check = true}, path, &so, allocations, &network);
-    with_session(&(SheafRuntimeOptions){.threads = 2, .each_rank_a_host = true}, path, &so, allocations, &network);
-    remove_model(path);
+    const TinyModel models[] = {tiny, a_mixture()};
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        shared_model(path, &models[i]);
+        const SheafSessionOptions so = {.n_ctx = 128, .n_seqs = 2, .max_batch = 80, .max_outputs = 20, .logits = true};
+        bool network = false;
+        for (int threads = 1; threads <= 2; threads++)
+            with_session(&(SheafRuntimeOptions){.threads = threads}, path, &so, allocations, &network);
+        network = true;
+        with_session(&(SheafRuntimeOptions){.threads = 1, .check = true}, path, &so, allocations, &network);
+        with_session(&(SheafRuntimeOptions){.threads = 2, .each_rank_a_host = true}, path, &so, allocations, &network);
+        remove_model(path);
+    }
 }
 
 /* ---- steps that are refused -------------------------------------------------------------------------------------- */
@@ -343,9 +355,9 @@ static void progress(void *arg, uint64_t done, uint64_t total) {
 
 /* The plan without weights foretells the session: hash, weights, cache, buffers (a plan assumes steps of 512 tokens and
  * one result). */
-static void test_info(void) {
+static void check_info(const TinyModel *model) {
     char path[64];
-    shared_model(path, &tiny);
+    shared_model(path, model);
     SheafRuntime *rt;
     SheafModel *m;
     SheafSession *s;
@@ -364,6 +376,7 @@ static void test_info(void) {
     CU_ASSERT_EQUAL(mine->weight_bytes, i->weight_bytes);
     CU_ASSERT_EQUAL(mine->kv_bytes, i->kv_bytes);
     CU_ASSERT_EQUAL(mine->activation_bytes, i->activation_bytes);
+    CU_ASSERT(mine->experts <= model->experts && sheaf_model_info(m)->experts == model->experts);
     CU_ASSERT_EQUAL(mine->kv_bytes, (uint64_t)(mine->kv_heads * 32 * 2 * 2 * 2 * 128)); /* 2 layers, 2 blocks of 64 */
     CU_ASSERT(i->weight_bytes_resident >= i->weight_bytes && i->weight_bytes_all_ranks >= p->weight_bytes_total);
     CU_ASSERT(i->n_ctx == 100 && i->n_seqs == 1 && i->max_batch == 512);
@@ -374,6 +387,12 @@ static void test_info(void) {
     sheaf_model_close(m);
     CU_ASSERT_EQUAL(sheaf_runtime_close(rt, &e), 0);
     remove_model(path);
+}
+
+static void test_info(void) {
+    const TinyModel mixture = a_mixture();
+    check_info(&tiny);
+    check_info(&mixture);
 }
 
 int main(void) {

@@ -337,10 +337,12 @@ static void test_not_supported(void) {
         GgufWriter w;
         gw_init(&w, 3, 32);
         m.scaling = i == 0 ? "dynamic" : NULL;
-        if (i == 1) gw_u32(&w, "llama.expert_count", 8);
+        m.arch = i ? "phi3" : "llama";
+        m.fused = i > 0;
+        if (i == 1) gw_u32(&w, "phi3.expert_count", 8);
         variant_build(&w, &m);
         Built b = build(&w, NULL, NULL);
-        refused(&b, i == 0 ? "llama.rope.scaling.type" : "llama.expert_count", "not supported");
+        refused(&b, i == 0 ? "llama.rope.scaling.type" : "phi3.expert_count", "not supported");
     }
 }
 

@@ -104,6 +104,16 @@ static const Change changes[] = {
     {"gemma3", "hidden_activation", "\"silu\"", "\"hidden_activation\" is \"silu\""},
     {"phi3", "rope_parameters", "{\"rope_type\": \"longrope\"}", "kind \"longrope\""},
     {"phi3", "rope_parameters", "{\"rope_type\": \"yarn\", \"factor\": 4}", "kind \"yarn\""},
+    {"mixtral", "num_local_experts", "6", "blk.0.ffn_gate_exps.weight lacks 1 of 6 experts"},
+    {"mixtral", "num_local_experts", "4", "but the model has 4 experts"},
+    {"mixtral", "num_experts_per_tok", "6", "num_experts_per_tok is no whole number from 1 to 5"},
+    {"qwen3moe", "num_experts", "9", "\"num_experts\" and \"num_local_experts\" differ"},
+    {"qwen3moe", "mlp_only_layers", "[1]", "layers without experts among others"},
+    {"qwen3moe", "decoder_sparse_step", "2", "layers without experts among others"},
+    {"qwen3moe", "moe_intermediate_size", "64", "[8][48][96], but the metadata want [8][64][96]"},
+    {"qwen2moe", "shared_expert_intermediate_size", "64", "but the metadata want [64][96]"},
+    {"qwen2moe", "qkv_bias", "false", "self_attn.k_proj.bias, but config.json says nothing of such biases"},
+    {"olmoe", "clip_qkv", "8.0", "\"clip_qkv\" is not supported"},
 };
 
 static void test_config(void) {

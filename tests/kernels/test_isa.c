@@ -38,6 +38,9 @@ static void check_elementwise(const Kernels *k, const float *a, const float *b, 
     CU_ASSERT(same(got, want, n));
     ref()->scale(a, 1.7f, n, want), k->scale(a, 1.7f, n, got);
     CU_ASSERT(same(got, want, n));
+    memcpy(want, b, (size_t)n * sizeof *want), memcpy(got, b, (size_t)n * sizeof *got);
+    ref()->add_scaled(a, 1.7f, n, want), k->add_scaled(a, 1.7f, n, got);
+    CU_ASSERT(same(got, want, n));
     ref()->relu(a, n, want), k->relu(a, n, got);
     CU_ASSERT(same(got, want, n));
     ref()->add(a, b, n, want), k->add(a, b, n, got);

@@ -99,10 +99,11 @@ def run(arguments, ranks=0, environment=None, text=None, to=None):
     return Call(arguments, ranks, environment, stdin, to).finish(text)
 
 
-def tiny_model(path, seed=1, qtype="q8_0", context=256, template=None, window=0):
-    """A small model with random weights, with a chat template of this text, and a sliding window; returns the path."""
-    more = [] if template is None else [template, str(window)]
-    subprocess.run([os.environ["SHEAF_MAKE_TINY"], str(path), str(seed), qtype, str(context), *more], check=True)
+def tiny_model(path, seed=1, qtype="q8_0", context=256, experts=0, template=None, window=0):
+    """A small model with random weights, of `experts` 2 for each token, with a chat template of this text, and a sliding
+    window; returns the path."""
+    arguments = [path, seed, qtype, context, experts] + ([] if template is None else [template, window])
+    subprocess.run([os.environ["SHEAF_MAKE_TINY"], *map(str, arguments)], check=True)
     return path
 
 

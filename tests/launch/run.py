@@ -27,10 +27,11 @@ class Run(unittest.TestCase):
         cls.folder.cleanup()
 
     @classmethod
-    def generate(cls, *options, tokens=48, ranks=0, prompt=PROMPT, **how):
+    def generate(cls, *options, tokens=48, ranks=0, prompt=PROMPT, model=None, **how):
         """The JSON of a call."""
         given = ["-p", prompt] if prompt is not None else []
-        r = program.run(["run", cls.model, "-q", "--json", "--ignore-eos", "-n", tokens, *given, *options], ranks, **how)
+        arguments = ["run", model or cls.model, "-q", "--json", "--ignore-eos", "-n", tokens, *given, *options]
+        r = program.run(arguments, ranks, **how)
         if r.status != 0 or r.err or r.left:
             raise AssertionError(f"status {r.status}, standard error {r.err}, left {r.left}")
         return json.loads(r.out)
@@ -184,6 +185,23 @@ class Run(unittest.TestCase):
             self.assertEqual((r.status, r.err), (0, []))
             texts.append(r.out)
         self.assertEqual(texts, [texts[0]] * 3)
+
+    def test_mixture_of_experts(self):
+        """Experts of 192 x 96, 2 for each token; 6 units inside: 5 are fewer, of 9 the ranks have whole ones when 7."""
+        model = program.tiny_model(self.path / "mixture.gguf", experts=5)
+        ids = self.generate(model=model)["ids"]
+        for options, ranks in ((["--batch", 1], 0), (["--threads", 1], 0), ([], 2), ([], 3)):
+            self.assertEqual(self.generate(*options, model=model, ranks=ranks)["ids"], ids, (options, ranks))
+        j = json.loads(program.run(["info", model, "--json"]).out)
+        self.assertEqual((j["experts"], j["experts_used"], j["expert_width"], j["shared_width"]), (5, 2, 192, 0))
+        self.assertEqual(j["parameters"] - j["active_parameters"], 2 * 3 * (5 - 2) * 192 * 96)
+        self.assertIn("2 experts, ", program.run(["info", model]).out.decode())
+        nine = program.tiny_model(self.path / "nine.gguf", experts=9)
+        for path, experts in ((model, [5] * 2), (model, [5] * 7), (nine, [9] * 6), (nine, [2] * 2 + [1] * 5)):
+            j = json.loads(program.run(["plan", path, "-n", len(experts), "--json"]).out)
+            self.assertEqual([r["experts"] for r in j["per_rank"]], experts)
+        self.assertIn(" experts ", program.run(["plan", model]).out.decode())
+        self.assertNotIn("experts", program.run(["plan", self.model]).out.decode())
 
     def test_plan(self):
         j = json.loads(program.run(["plan", self.model, "-n", 2, "--json"]).out)

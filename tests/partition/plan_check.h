@@ -106,7 +106,11 @@ static inline void check_outputs(Checker *c, const Op *op, int n_weights, bool b
 static inline void check_matmul(Checker *c, const Op *op, int n_weights, bool bias, ValueId residual) {
     ValueId x = op->in[0], y = op->out[0];
     if (is_partial(c, x)) wrong(c, op->name, "reads a sum that is not complete");
-    if (is_split(c, x, AXIS_FIRST)) { /* whole rows: any rank with all weights */
+    if (is_split(c, x, AXIS_EXPERTS)) { /* pairs of some experts: where the matrices of these are */
+        if (!same_state(c, x, y)) wrong(c, op->name, "pairs in and out differ");
+        for (int i = 0; i < n_weights; i++)
+            if (!same_state(c, x, op->in[1 + i])) wrong(c, op->name, "experts of pairs and weight differ");
+    } else if (is_split(c, x, AXIS_FIRST)) { /* whole rows: any rank with all weights */
         if (!same_state(c, x, y)) wrong(c, op->name, "rows in and out differ");
         for (int i = 0; i < n_weights; i++)
             if (!is_whole(c, op->in[1 + i])) wrong(c, op->name, "a weight is divided");
@@ -270,6 +274,25 @@ static inline void check_operator(Checker *c, const Op *op) {
         break;
     case OP_ATTENTION: check_attention(c, op); break;
     case OP_VIEW: check_view(c, op); break;
+    case OP_ROUTE:
+        if (!is_whole(c, x) || !is_whole(c, y)) wrong(c, op->name, "needs all logits");
+        break;
+    case OP_GROUP:
+        if (!is_whole(c, x) || is_partial(c, y) || (!is_whole(c, y) && !is_split(c, y, AXIS_EXPERTS)))
+            wrong(c, op->name, "a rank has whole experts, or a part of each");
+        break;
+    case OP_DISPATCH:
+        if (!is_whole(c, x) || !same_state(c, op->in[1], y)) wrong(c, op->name, "pairs are not the groups'");
+        break;
+    case OP_COMBINE: /* some pairs' sum, or sums of parts: an addend of the whole */
+        if (!is_whole(c, op->in[1])) wrong(c, op->name, "needs all of the routing");
+        if (is_split(c, x, AXIS_EXPERTS) ? !same_state(c, x, op->in[2]) : !is_whole(c, op->in[2]))
+            wrong(c, op->name, "pairs are not the groups'");
+        if (is_split(c, x, AXIS_EXPERTS) ? !is_partial(c, y) : !same_state(c, x, y)) wrong(c, op->name, "state");
+        break;
+    case OP_GATE_ROWS:
+        if (!is_whole(c, op->in[1]) || !same_state(c, x, y)) wrong(c, op->name, "state");
+        break;
     case OP_STATS:
         if (alone ? !is_whole(c, x) : !is_split(c, x, AXIS_LAST) || state(c, x)->n_parts != 1)
             wrong(c, op->name, "logits");
@@ -317,6 +340,7 @@ static inline int check_plan(const Plan *p, const char *what) {
     for (ValueId v = 0; v < g->n_values; v++) {
         if (p->n_ranks == 1 && !is_whole(&c, v)) wrong(&c, name_of(&c, v), "divided over one rank");
         if (state(&c, v)->kind != SHARD_SPLIT) continue;
+        if (state(&c, v)->axis == AXIS_EXPERTS && g->value[v].kind != VALUE_WEIGHT) continue; /* as the weights are */
         check_cover(&c, v, overlap[v]);
         check_blocks(&c, v);
     }

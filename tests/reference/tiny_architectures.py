@@ -4,6 +4,7 @@
     tiny_architectures.py FOLDER             NAME.head, NAME.hf and NAME.logits for each model, and tokenizer.json
     tiny_architectures.py FOLDER --whole     NAME.gguf as well, for other programs
     tiny_architectures.py FOLDER --hf        the folder NAME/ as transformers saves it, for converters
+    tiny_architectures.py FOLDER --only A B  these models, not all
 
 The weights come from a seed, so a fixture has only the file's beginning: metadata, tensor descriptions and what is no
 random tensor (rope_freqs, rope_factors_long and _short); tests/arch_files.h makes the rest. What a GGUF calls its
@@ -18,7 +19,8 @@ logit), the largest in falling order, and float32[vocabulary], all logits after 
 NAME.hf is what transformers saves the same model as, without the weights, but with what is needed to make them from
 the GGUF's: uint32 n and n bytes of config.json, uint32 n and n bytes of model.safetensors up to the data, uint64 size and
 FNV-1a hash of the data, uint32 number of tensors, and for each: char name[64] as in the GGUF, uint64 offset in the data
-and size, uint32 heads whose rows stand in halves (0: as in the GGUF), float32 what is taken from each value.
+and size, uint32 heads whose rows stand in halves (0: as in the GGUF), float32 what is taken from each value. A name that
+ends with /3 means the fourth matrix of a tensor of several.
 
 hf_sharded is a whole folder of a smaller model, in BF16 and in several files; its logits are sharded.logits.
 
@@ -36,7 +38,7 @@ import struct
 import numpy as np
 import torch
 import transformers as hf
-from gguf import GGUFReader, GGUFWriter, RopeScalingType
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, RopeScalingType, quants
 
 import gguf_to_hf
 
@@ -77,7 +79,12 @@ def contexts(original, whole):
     return {"original_max_position_embeddings": original, "max_position_embeddings": whole}
 
 
-# name: GGUF architecture, class in transformers, configuration
+def experts(n, used, **more):
+    return {"num_local_experts": n, "num_experts": n, "num_experts_per_tok": used} | more
+
+
+# name: GGUF architecture, class in transformers, configuration; of mixtures whose experts have 1 unit of 32 columns, there
+# are whole ones on every rank but the last of four
 MODELS = {
     "llama3": ("llama", "Llama", heads(80, 5, 1, 16) | rope(500.0, **LLAMA3) | {"num_hidden_layers": 2}),
     "llama_linear": (
@@ -172,7 +179,34 @@ MODELS = {
         | {"num_hidden_layers": 2, "tie_word_embeddings": True, "embedding_multiplier": 6.0, "residual_multiplier": 0.4}
         | {"attention_multiplier": 0.2, "logits_scaling": 3.0},
     ),
+    "mixtral": ("llama", "Mixtral", heads(96, 6, 2) | rope(10000.0) | experts(5, 2) | {"num_hidden_layers": 2}),
+    "qwen2moe": (
+        "qwen2moe",
+        "Qwen2Moe",
+        heads(96, 6, 2)
+        | rope(1000000.0)
+        | experts(6, 2, moe_intermediate_size=48, shared_expert_intermediate_size=112)
+        | {"num_hidden_layers": 2},
+    ),
+    "qwen3moe": (
+        "qwen3moe",
+        "Qwen3Moe",
+        heads(96, 6, 2, 32)
+        | rope(5000.0)
+        | experts(8, 3, moe_intermediate_size=48, norm_topk_prob=True)
+        | {"num_hidden_layers": 2},
+    ),
+    "qwen3moe_q8": (
+        "qwen3moe",
+        "Qwen3Moe",
+        heads(96, 3, 1, 32)
+        | rope(5000.0)
+        | experts(3, 2, moe_intermediate_size=32, norm_topk_prob=True)
+        | {"num_hidden_layers": 2},
+    ),
+    "olmoe": ("olmoe", "Olmoe", heads(96, 6, 3) | rope(10000.0) | experts(7, 4) | {"num_hidden_layers": 2}),
 }
+QUANTISED = {"qwen3moe_q8": GGMLQuantizationType.Q8_0}
 
 # ---- names: transformers' to GGUF's, by class --------------------------------------------------------------------------
 COMMON = {
@@ -192,7 +226,20 @@ COMMON = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate_up_proj": "ffn_up",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.experts.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.w2": "ffn_down_exps",
+    "block_sparse_moe.experts.w3": "ffn_up_exps",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
+EXPERTS_GATE_UP = "mlp.experts.gate_up_proj"  # two tensors in the GGUF
 POST_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -201,9 +248,13 @@ POST_NORMS = {
 
 
 def gguf_name(kind, name):
+    if name.endswith("_proj"):  # experts are no modules of their own
+        name += ".weight"
+    if one := re.search(r"[.]experts[.](\d+)[.]", name):  # as transformers saves them
+        return gguf_name(kind, name.replace(one[0], ".experts.")) + "/" + one[1]
     part, end = name.rsplit(".", 1)
     layer = re.match(r"model\.layers\.(\d+)\.(.*)", part)
-    names = COMMON | (POST_NORMS if kind.startswith(("Gemma", "Olmo")) else {})
+    names = COMMON | (POST_NORMS if kind.startswith(("Gemma", "Olmo2", "Olmo3")) else {})
     return f"blk.{layer[1]}.{names[layer[2]]}.{end}" if layer else f"{names[part]}.{end}"
 
 
@@ -220,22 +271,26 @@ def uniform(name, n):
     return (z >> np.uint64(40)).astype(np.float32) / np.float32(2**23) - np.float32(1)
 
 
-def weight(name, shape):
-    """A tensor as in the GGUF: vectors F32; matrices F16, of a size that keeps that of what they multiply. Queries and
-    keys are larger, so that attention looks at few positions."""
+def weight(name, shape, quantised=None):
+    """A tensor as in the GGUF: vectors and what chooses experts F32; matrices F16 or quantised, of a size that keeps that
+    of what they multiply. Queries and keys are larger, so that attention looks at few positions; so is what chooses, so
+    that few choices are close."""
     u = uniform(name, math.prod(shape)).reshape(shape)
+    if "ffn_gate_inp" in name:
+        return (np.sqrt(np.float32(48) / np.float32(shape[-1])) * u).astype(np.float16).astype(np.float32)
     if len(shape) == 1:
         quarter = np.float32(0.25) * u
         if name.endswith(".bias"):
             return quarter
         return quarter + np.float32(4 if name.startswith("output_norm") else 1.5 if re.search("_[qk]_norm", name) else 1)
     gain = 4 if re.search("attn_(q|k|qkv)[.]", name) else 1
-    return (np.sqrt(np.float32(3 * gain) / np.float32(shape[1])) * u).astype(np.float16)
+    x = np.sqrt(np.float32(3 * gain) / np.float32(shape[-1])) * u
+    return quants.quantize(x, quantised) if quantised else x.astype(np.float16)
 
 
 def from_gguf(arch, config, name, x):
     """What transformers calls the same tensor."""
-    x = x.astype(np.float32)
+    x = quants.dequantize(x, GGMLQuantizationType.Q8_0) if x.dtype == np.uint8 else x.astype(np.float32)
     if arch in ("llama", "smollm3", "granite") and (found := re.search("attn_([qk])[.]", name)):
         n = config.num_attention_heads if found[1] == "q" else config.num_key_value_heads
         return np.ascontiguousarray(x.reshape(n, -1, 2, *x.shape[1:]).swapaxes(1, 2)).reshape(x.shape)
@@ -275,7 +330,7 @@ def add_rope(w, kind, c):
     if "full_attention" in p:
         w.add_rope_freq_base_swa(p["sliding_attention"]["rope_theta"])
         p = p["full_attention"]
-    if kind in ("Llama", "Mistral", "SmolLM3", "Granite"):
+    if kind in ("Llama", "Mistral", "Mixtral", "SmolLM3", "Granite"):
         w.add_rope_dimension_count(head_dim)
     if kind == "Phi3":
         w.add_rope_scaling_orig_ctx_len(c.original_max_position_embeddings)
@@ -313,7 +368,18 @@ def llama3_factors(c):
     return np.where(turns < p["low_freq_factor"], p["factor"], np.where(turns > p["high_freq_factor"], 1, slow))
 
 
-def write_gguf(path, arch, kind, c, tensors):
+def add_experts(w, kind, c):
+    if not getattr(c, "num_experts_per_tok", None):
+        return
+    w.add_expert_count(c.num_local_experts if kind == "Mixtral" else c.num_experts)
+    w.add_expert_used_count(c.num_experts_per_tok)
+    if kind.startswith("Qwen"):
+        w.add_expert_feed_forward_length(c.moe_intermediate_size)
+    if kind == "Qwen2Moe":
+        w.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
+
+
+def write_gguf(path, arch, kind, c, tensors, quantised):
     """The file; returns the number of bytes before the first of `tensors`."""
     w = GGUFWriter(path, arch)
     w.add_type("model")
@@ -328,7 +394,7 @@ def write_gguf(path, arch, kind, c, tensors):
     if getattr(c, "head_dim", None) and kind != "Phi3":
         w.add_key_length(c.head_dim)
         w.add_value_length(c.head_dim)
-    if kind in ("Llama", "Mistral", "SmolLM3", "Granite"):
+    if kind in ("Llama", "Mistral", "Mixtral", "SmolLM3", "Granite"):
         w.add_vocab_size(c.vocab_size)
     if kind == "Gemma2":
         w.add_attn_logit_softcapping(c.attn_logit_softcapping)
@@ -340,7 +406,8 @@ def write_gguf(path, arch, kind, c, tensors):
         w.add_logit_scale(c.logits_scaling)
     add_rope(w, kind, c)
     add_windows(w, kind, c)
-    w.add_file_type(1)
+    add_experts(w, kind, c)
+    w.add_file_type(7 if quantised else 1)
     add_vocabulary(w, c.vocab_size)
     factors = {}
     rope_type = c.rope_parameters.get("rope_type")
@@ -354,7 +421,7 @@ def write_gguf(path, arch, kind, c, tensors):
     for name, x in factors.items():
         w.add_tensor(name, x)
     for name, x in tensors.items():
-        w.add_tensor(name, x)
+        w.add_tensor(name, x, raw_dtype=quantised if x.dtype == np.uint8 else None)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -400,9 +467,11 @@ def fnv(data):
 
 
 def write_folder(folder, arch, kind, c, model, path):
-    """The model saved with F16 matrices and F32 vectors, as in the GGUF; and the fixture."""
-    for p in model.parameters():
-        p.data = p.data.half() if p.dim() > 1 else p.data
+    """The model saved with F16 matrices and F32 vectors, as in the GGUF (F32 for what chooses experts, too); and the
+    fixture."""
+    for key, p in model.named_parameters():
+        chooses = key.endswith(("mlp.gate.weight", "shared_expert_gate.weight"))
+        p.data = p.data.half() if p.dim() > 1 and not chooses else p.data
     model.save_pretrained(folder)
     config, weights = (folder / "config.json").read_bytes(), (folder / "model.safetensors").read_bytes()
     data = 8 + struct.unpack("<Q", weights[:8])[0]
@@ -424,15 +493,23 @@ def build(name):
     arch, kind, settings = MODELS[name]
     config_class = getattr(hf, kind + ("TextConfig" if kind == "Gemma3" else "Config"))
     tied = {"tie_word_embeddings": kind.startswith("Gemma")}
+    quantised = QUANTISED.get(name)
     c = config_class(**(SIZES | tied | settings), attn_implementation="eager")
     model = getattr(hf, kind + "ForCausalLM")(c).eval().float()
     tensors, state = {}, {}
     for key, old in model.state_dict().items():
         if key == "lm_head.weight" and c.tie_word_embeddings:
             continue
-        stored = gguf_name(kind, key)
-        tensors[stored] = weight(stored, tuple(old.shape))
-        state[key] = torch.from_numpy(from_gguf(arch, c, stored, tensors[stored]))
+        shape = tuple(old.shape)
+        if key.endswith(EXPERTS_GATE_UP):
+            names = [gguf_name(kind, key.replace("gate_up_proj", f"{part}_proj")) for part in ("gate", "up")]
+            shape = (shape[0], shape[1] // 2, shape[2])
+        else:
+            names = [gguf_name(kind, key)]
+        for stored in names:
+            tensors[stored] = weight(stored, shape, quantised)
+        parts = [from_gguf(arch, c, stored, tensors[stored]) for stored in names]
+        state[key] = torch.from_numpy(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]).reshape(old.shape)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     return arch, kind, c, model, tensors
@@ -462,26 +539,28 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--only", nargs="*", default=MODELS)
     parser.add_argument("--hf", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    for name in MODELS:
+    for name in args.only:
         arch, kind, c, model, tensors = build(name)
         ids = ((uniform("ids", TOKENS) + 1) / 2 * c.vocab_size).astype(int).tolist()
         path = args.folder / f"{name}.gguf"
-        head = write_gguf(path, arch, kind, c, tensors)
+        head = write_gguf(path, arch, kind, c, tensors, QUANTISED.get(name))
         (args.folder / f"{name}.head").write_bytes(path.read_bytes()[:head])
         both = [logits(model, ids, fp16_cache) for fp16_cache in (False, True)]
         write_logits(args.folder / f"{name}.logits", ids, both)
         spread = both[0].max() - both[0].min()
         print(f"{name}: {path.stat().st_size} bytes, spread {spread:.1f}, fp16 cache {np.abs(both[0] - both[1]).max():.4f}")
-        write_folder(args.folder / name, arch, kind, c, model, args.folder / f"{name}.hf")
+        if name not in QUANTISED:
+            write_folder(args.folder / name, arch, kind, c, model, args.folder / f"{name}.hf")
         vocabulary = json.dumps(gguf_to_hf.tokenizer(gguf_to_hf.fields(GGUFReader(path))), ensure_ascii=False)
         (args.folder / "tokenizer.json").write_text(vocabulary + "\n")
-        if args.hf:
+        if args.hf and name not in QUANTISED:
             shutil.copy(args.folder / "tokenizer.json", args.folder / name)
         else:
-            shutil.rmtree(args.folder / name)
+            shutil.rmtree(args.folder / name, ignore_errors=True)
         if not args.whole:
             path.unlink()
     write_sharded(args.folder, ids)
