@@ -283,27 +283,25 @@ static void test_names(void) {
         const char *pre;
         bool ignore_merges;
         const char *name;
-    } cases[] =
-        {
-            {BYTE_LEVEL("true"), false, "gpt-2"},
-            {SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL("true")), false, "smollm"},
-            {SEQUENCE(SPLIT(DIGITS("{1,3}")) "," BYTE_LEVEL("false")), true, "llama-bpe"},
-            {SEQUENCE(SPLIT(DIGITS("{1,3}")) "," BYTE_LEVEL("false")), false, "dbrx"},
-            {SEQUENCE(SPLIT(DIGITS("")) "," BYTE_LEVEL("false")), false, "qwen2"},
-            {SEQUENCE(
-                 SPLIT("\\\\p{N}{1,3}") "," SPLIT(
-                     "[\\u4e00-\\u9fa5\\u3040-\\u309f\\u30a0-\\u30ff]+") "," SPLIT("[!\\\"#$%&'()*+,\\\\-./"
-                                                                                   ":;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~]["
-                                                                                   "A-Za-z]+|[^\\r\\n\\\\p{L}\\\\p{P}"
-                                                                                   "\\\\p{S}]?"
-                                                                                   "[\\\\p{L}\\\\p{M}]+| "
-                                                                                   "?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|"
-                                                                                   "\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|"
-                                                                                   "\\\\s+") "," BYTE_LEVEL("false")),
-             false, "deepseek-v3"},
-            {SEQUENCE(SPLIT("[a-z]+") "," BYTE_LEVEL("false")), false, ""},
-            {"{\"type\":\"Whitespace\"}", false, ""},
-        };
+    } cases[] = {
+        {BYTE_LEVEL("true"), false, "gpt-2"},
+        {SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL("true")), false, "smollm"},
+        {SEQUENCE(SPLIT(DIGITS("{1,3}")) "," BYTE_LEVEL("false")), true, "llama-bpe"},
+        {SEQUENCE(SPLIT(DIGITS("{1,3}")) "," BYTE_LEVEL("false")), false, "dbrx"},
+        {SEQUENCE(SPLIT(DIGITS("")) "," BYTE_LEVEL("false")), false, "qwen2"},
+        {SEQUENCE(SPLIT("\\\\p{N}{1,3}") "," SPLIT("[\\u4e00-\\u9fa5\\u3040-\\u309f\\u30a0-\\u30ff]+") "," SPLIT(
+             "[!\\\"#$%&'()*+,\\\\-./"
+             ":;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~]["
+             "A-Za-z]+|[^\\r\\n\\\\p{L}\\\\p{P}"
+             "\\\\p{S}]?"
+             "[\\\\p{L}\\\\p{M}]+| "
+             "?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|"
+             "\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|"
+             "\\\\s+") "," BYTE_LEVEL("false")),
+         false, "deepseek-v3"},
+        {SEQUENCE(SPLIT("[a-z]+") "," BYTE_LEVEL("false")), false, ""},
+        {"{\"type\":\"Whitespace\"}", false, ""},
+    };
     StrBuf text = {0};
     Err e = {""};
     CU_ASSERT_EQUAL_FATAL(hf_probe_text(&text, &e), 0);
