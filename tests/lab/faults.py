@@ -297,8 +297,9 @@ class Lab(Faults, unittest.TestCase):
         self.hosts("link", "h1", "up")
         self.expect_on(job, 30 * SLOW)
         self.expect_same_text(job)
-        self.assertEqual(len(job.lines("warning:")), 1, job.lines(""))
-        self.assertRegex(job.lines("warning:")[0], r"a collective of \d+ bytes waited \d+\.\d+ s for host h1 .* is usual$")
+        self.assertEqual(len(job.lines("warning: a collective")), 1, job.lines(""))
+        self.assertRegex(job.lines("warning: a collective")[0],
+                         r"a collective of \d+ bytes waited \d+\.\d+ s for host h1 .* is usual$")
         self.end_with_signal(job)
 
     def link_slow(self):
