@@ -306,6 +306,37 @@ bool sheaf_sampler_wants_logits(const SheafSampler *s); /* more candidates than 
  * as llama.cpp's default chain has them. */
 int32_t sheaf_sample(SheafSampler *s, const SheafResult *r, const float *logits, int64_t vocabulary);
 
+/* ---- images (local; unlike the rest, several threads may call these at once) ----------------------------------------
+ */
+typedef struct SheafImage {
+    int64_t width, height;
+    uint8_t *rgb; /* [height][width][3], owned: sheaf_image_free */
+} SheafImage;
+
+/* JPEG (sequential or progressive, 8 bits; grey, YCbCr, RGB, CMYK, YCCK) and PNG (all kinds), turned upright as EXIF
+ * says. The pixels are those that Pillow's convert("RGB") gives: alpha is dropped, CMYK is taken for inverted as Adobe
+ * writes it, colour profiles and gamma are not applied. Of 16 bits the upper 8 count. What is cut off, damaged, or
+ * larger than 2^27 pixels is refused. Nothing to free after a failure. */
+int sheaf_image_read(const char *path, SheafImage *out, SheafErr *err);
+/* From memory; `name` is for messages. */
+int sheaf_image_decode(const void *bytes, size_t n, const char *name, SheafImage *out, SheafErr *err);
+void sheaf_image_free(SheafImage *i);
+
+typedef struct SheafPreprocess { /* what a net wants of an image, in this order */
+    int64_t resize;              /* its short side becomes this, the long one in proportion (rounded down); 0: no */
+    int64_t resize_width, resize_height; /* in place of `resize`: to this size; 0: no */
+    int64_t crop_width, crop_height;     /* this much of the centre; 0: all */
+    const char *interpolation;           /* "bilinear" or "bicubic", both over all pixels that a new one covers;
+                                            NULL: bilinear */
+    double scale, mean[3], std[3];       /* red, green, blue: (value * scale - mean) / std */
+    bool nhwc;                           /* [height][width][3], else [3][height][width] */
+} SheafPreprocess;
+
+/* Resizes and crops. The same as Pillow's resize() to the bit; cropped as torchvision does. */
+int sheaf_image_fit(const SheafImage *in, const SheafPreprocess *p, SheafImage *out, SheafErr *err);
+/* out: 3 * height * width floats in the layout wanted. */
+void sheaf_image_normalise(const SheafImage *in, const SheafPreprocess *p, float *out);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

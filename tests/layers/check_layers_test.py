@@ -22,6 +22,7 @@ PLANTED = [  # file, contents, what the complaint must say
     ("partition/planted.c", "#include <cjson/cJSON.h>\n", "includes cjson/cJSON.h"),
     ("runtime/graph/planted.c", "#include <utf8proc.h>\n", "includes utf8proc.h"),
     ("quant/format/planted.c", "#include <zstd.h>\n", "includes zstd.h"),
+    ("launch/planted.c", "#include <png.h>\n", "includes png.h"),
     ("kernels/planted.c", '#include "../comm/comm.h"\n', "path upwards"),
     ("launch/planted.c", '#include "engine/tokenizer.h"\n', "the program sees sheaf.h"),
     ("launch/planted.c", '#include "kernels/kernels.h"\n', "the program sees sheaf.h"),
