@@ -137,6 +137,32 @@ static int fetch_rows(Loader *l, const Slice *s, int64_t matrix, int64_t row0, i
     return 0;
 }
 
+static int broken(const Loader *l, const Value *v, uint64_t at, Err *e) {
+    uint64_t offset;
+    const char *path = model_file_place(l->file, file_tensor_at(l->file, (size_t)v->tensor), v->offset + at, &offset);
+    const char *what = qtype_info(v->type)->quantised ? "a block whose scale" : "a value that";
+    return err_set(e, "%s: tensor %s has %s is not finite, at byte %" PRIu64 " of the file: it is damaged", path,
+                   v->name, what, offset);
+}
+
+/* Looks for damage in rows as fetch_rows leaves them: while they are in the cache, which costs next to nothing. */
+static int check_rows(const Loader *l, const Slice *s, int64_t matrix, int64_t row0, int64_t row1, const uint8_t *rows,
+                      Err *e) {
+    size_t block = (size_t)qtype_info(s->v->type)->block_bytes, per_row = s->part_bytes / block;
+    int64_t i = s->v->memory ? -1 : qtype_first_broken(s->v->type, rows, (row1 - row0) * (int64_t)per_row);
+    if (i < 0) return 0;
+    int64_t row =
+        (s->first_matrix + matrix) * s->all_rows + global_index(s->row, s->n_row, row0 + i / (int64_t)per_row);
+    size_t in_row = (size_t)i % per_row * block;
+    for (int k = 0; k < s->n_column; k++) {
+        size_t at, bytes;
+        bytes_of(s->v->type, s->column[k], &at, &bytes);
+        if (in_row < bytes) return broken(l, s->v, (uint64_t)row * s->row_bytes + at + in_row, e);
+        in_row -= bytes;
+    }
+    return 0;
+}
+
 static int load_panels(Loader *l, const Chunk *c, uint8_t *buffer, Err *e) {
     const Slice *s = &l->slice[c->v];
     const LocalWeight *all = &l->w->weight[c->v];
@@ -145,7 +171,8 @@ static int load_panels(Loader *l, const Chunk *c, uint8_t *buffer, Err *e) {
     size_t panel_bytes;
     packed_panel_bytes(w->type, w->skip, w->k, &panel_bytes);
     int64_t row0 = c->panel0 * PANEL, row1 = i64_min(c->panel1 * PANEL, w->n);
-    if (fetch_rows(l, s, c->matrix, row0, row1, buffer, e)) return -1;
+    if (fetch_rows(l, s, c->matrix, row0, row1, buffer, e) || check_rows(l, s, c->matrix, row0, row1, buffer, e))
+        return -1;
     for (int64_t p = c->panel0; p < c->panel1; p++) {
         const void *rows[PANEL];
         int n = (int)i64_min(PANEL, w->n - p * PANEL);
@@ -188,6 +215,8 @@ static int load_values(Loader *l, ValueId v, Err *e) {
                     int64_t n = i64_min(AT_ONCE, s->column[c].end - i);
                     uint64_t at = (uint64_t)((global_index(s->row, s->n_row, r) * window + k) * all + i);
                     if (fetch(l, x, at * size, (size_t)n * size, raw, e)) return -1;
+                    int64_t first = x->memory ? -1 : qtype_first_broken(x->type, raw, n);
+                    if (first >= 0) return broken(l, x, (at + (uint64_t)first) * size, e);
                     qtype_dequantise(x->type, raw, n, to);
                     to += n;
                 }

@@ -158,3 +158,42 @@ void qtype_pack(QType t, const QBlock *b, void *block) {
     if (l->put) l->put(b, p + l->scales);
     for (int i = 0; i < l->n_planes; i++) put_plane(&l->plane[i], b->code, q->block, p);
 }
+
+/* ---- blocks that stand for no numbers ---- */
+
+/* Whether one of `n` numbers of 16 bits, `stride` bytes apart, has all the bits of `exponent`: infinity or NaN. */
+static bool any_16(const uint8_t *p, int64_t n, int64_t stride, uint16_t exponent) {
+    int found = 0;
+    for (int64_t i = 0; i < n; i++) found |= (get_u16(p + i * stride) & exponent) == exponent;
+    return found;
+}
+
+static bool any_32(const uint8_t *p, int64_t n) {
+    enum { EXPONENT = 0x7f800000 };
+    int found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, p + i * (int64_t)sizeof v, sizeof v);
+        found |= (v & EXPONENT) == EXPONENT;
+    }
+    return found;
+}
+
+static bool any_broken(QType t, const uint8_t *p, int64_t n) {
+    enum { F16_EXPONENT = 0x7c00, BF16_EXPONENT = 0x7f80 };
+    const Layout *l = &layouts[t];
+    int64_t stride = qtype_info(t)->block_bytes;
+    if (t == QT_F32) return any_32(p, n);
+    if (t == QT_F16) return any_16(p, n, sizeof(uint16_t), F16_EXPONENT);
+    if (t == QT_BF16) return any_16(p, n, sizeof(uint16_t), BF16_EXPONENT);
+    return any_16(p + l->d, n, stride, F16_EXPONENT) ||
+           (l->dmin != NONE && any_16(p + l->dmin, n, stride, F16_EXPONENT));
+}
+
+int64_t qtype_first_broken(QType t, const void *blocks, int64_t n) {
+    const uint8_t *p = blocks;
+    if (!any_broken(t, p, n)) return -1; /* without a branch for each, so that it costs next to nothing */
+    int64_t i = 0;
+    while (!any_broken(t, p + i * qtype_info(t)->block_bytes, 1)) i++;
+    return i;
+}

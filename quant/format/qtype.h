@@ -65,6 +65,11 @@ void qtype_dequantise(QType t, const void *blocks, int64_t n, float *out);
  * are not finite, or too large for the type's fp16 scale, give blocks that stand for nothing, and no error. Local. */
 void qtype_quantise(QType t, const float *x, int64_t n, void *blocks);
 
+/* The first of `n` blocks whose scale or minimum is not finite (of a type that is not quantised: the first such value),
+ * or -1. It stands for no numbers, so that the file must be damaged. Other impossible blocks there are not: codes and
+ * the groups' small scales may have all their bit patterns. Types QT_F32 .. QT_IQ4_XS. Local. */
+int64_t qtype_first_broken(QType t, const void *blocks, int64_t n);
+
 /* ---- one block taken apart: what packers and kernels are made from ---- */
 enum { QBLOCK_MAX = 256, QBLOCK_GROUPS = 16 };
 typedef struct QBlock {

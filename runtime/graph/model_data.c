@@ -36,32 +36,32 @@ typedef struct Read {
     char what[84];
 } Read;
 
-/* Bytes of the tensor as stored, its pieces one after the other. */
-static int read_stored(const Read *r, uint64_t at, size_t n, uint8_t *to, Err *e) {
+/* Where byte `at` of the tensor lies, and how many bytes in all lie there without a break. Row 2 i + j of a head may be
+ * stored as row i + j * head_rows / 2. */
+static FilePlace place_of(const Read *r, uint64_t at, uint64_t *run) {
     const Stored *s = r->t->stored;
-    if (!s) return read_file(&r->g->files[r->t->file], r->t->offset + at, n, to, r->what, e);
-    uint64_t size = r->bytes / s->n_pieces;
-    while (n > 0) {
-        const FilePlace *p = &s->piece[at / size];
-        size_t part = (size_t)i64_min((int64_t)n, (int64_t)(size - at % size));
-        if (read_file(&r->g->files[p->file], p->offset + at % size, part, to, r->what, e)) return -1;
-        at += part;
-        to += part;
-        n -= part;
-    }
-    return 0;
-}
-
-/* The same with the rows of every head in their order: row 2 i + j of a head is stored as row i + j * head_rows / 2. */
-static int read_rows(const Read *r, uint64_t at, size_t n, uint8_t *to, Err *e) {
-    const Stored *s = r->t->stored;
-    if (!s || !s->head_rows) return read_stored(r, at, n, to, e);
-    uint64_t rows = r->t->n_dims == 1 ? r->t->dims[0] : r->t->dims[1], size = r->bytes / rows;
-    while (n > 0) {
+    *run = r->bytes - at;
+    if (!s) return (FilePlace){r->t->file, r->t->offset + at};
+    if (s->head_rows) {
+        uint64_t rows = r->t->n_dims == 1 ? r->t->dims[0] : r->t->dims[1], size = r->bytes / rows;
         uint64_t row = at / size, in_head = row % s->head_rows;
         uint64_t from = row - in_head + in_head / 2 + in_head % 2 * (s->head_rows / 2);
-        size_t part = (size_t)i64_min((int64_t)n, (int64_t)(size - at % size));
-        if (read_stored(r, from * size + at % size, part, to, e)) return -1;
+        *run = size - at % size;
+        at = from * size + at % size;
+    }
+    uint64_t piece = r->bytes / s->n_pieces;
+    *run = (uint64_t)i64_min((int64_t)*run, (int64_t)(piece - at % piece));
+    const FilePlace *p = &s->piece[at / piece];
+    return (FilePlace){p->file, p->offset + at % piece};
+}
+
+/* Bytes of the tensor in the type that it has in the file. */
+static int read_rows(const Read *r, uint64_t at, size_t n, uint8_t *to, Err *e) {
+    while (n > 0) {
+        uint64_t run;
+        FilePlace p = place_of(r, at, &run);
+        size_t part = (size_t)i64_min((int64_t)n, (int64_t)run);
+        if (read_file(&r->g->files[p.file], p.offset, part, to, r->what, e)) return -1;
         at += part;
         to += part;
         n -= part;
@@ -87,17 +87,32 @@ static int read_converted(const Read *r, uint64_t at, size_t n, uint8_t *to, Err
     return 0;
 }
 
-int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t n, void *to, Err *e) {
+static bool is_converted(const FileTensor *t) {
+    return t->stored && ((int)t->stored->type != t->type || t->stored->add != 0);
+}
+
+static Read reading(const ModelFile *g, const FileTensor *t) {
     Read r = {.g = g, .t = t, .bytes = t->bytes};
-    const Stored *s = t->stored;
-    bool convert = s && ((int)s->type != t->type || s->add != 0);
     snprintf(r.what, sizeof r.what, "tensor %s", text_printable(t->name).text);
+    if (is_converted(t)) r.bytes = t->bytes / sizeof(float) * (uint64_t)qtype_info(t->stored->type)->block_bytes;
+    return r;
+}
+
+int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t n, void *to, Err *e) {
+    Read r = reading(g, t);
     if (at > t->bytes || n > t->bytes - at)
         return err_set(e, "%s: bytes %" PRIu64 " and %zu more of %s, which has %" PRIu64, g->files[t->file].path, at, n,
                        r.what, t->bytes);
-    if (!convert) return read_rows(&r, at, n, to, e);
-    r.bytes = t->bytes / sizeof(float) * (uint64_t)qtype_info(s->type)->block_bytes;
-    return read_converted(&r, at, n, to, e);
+    return is_converted(t) ? read_converted(&r, at, n, to, e) : read_rows(&r, at, n, to, e);
+}
+
+const char *model_file_place(const ModelFile *g, const FileTensor *t, uint64_t at, uint64_t *offset) {
+    Read r = reading(g, t);
+    uint64_t run;
+    if (is_converted(t)) at = at / sizeof(float) * (uint64_t)qtype_info(t->stored->type)->block_bytes;
+    FilePlace p = place_of(&r, at, &run);
+    *offset = p.offset;
+    return g->files[p.file].path;
 }
 
 int model_file_sample(const ModelFile *g, uint64_t *hash, Err *e) {

@@ -65,6 +65,9 @@ void model_file_close(ModelFile *g);
 /* `n` bytes of a tensor of this model, from `at` bytes after its start (whole values of one that is not stored as it
  * is). Threads may read at the same time. */
 int model_file_read(const ModelFile *g, const FileTensor *t, uint64_t at, size_t n, void *to, Err *e);
+/* Where byte `at` of the tensor is stored (the first byte of its value, where values are converted): in which file, and
+ * how far from its start. */
+const char *model_file_place(const ModelFile *g, const FileTensor *t, uint64_t at, uint64_t *offset);
 /* A hash of the sizes of all its files and of pieces all over them: two fine-tunings of one model have the same sizes
  * and names of tensors, but hardly a piece of weights in common. */
 int model_file_sample(const ModelFile *g, uint64_t *hash, Err *e);

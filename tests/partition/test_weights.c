@@ -1,6 +1,7 @@
 /* Loading: every rank's weights, unpacked, are the slices of the file's tensors that its plan names; no rank holds, or
  * makes room for, a whole tensor that is divided; and what a file lacks is one clear line. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -375,6 +376,64 @@ static void test_truncated(void) {
     model_free(&m);
 }
 
+/* Infinities and NaNs where a type has its scale and minimum (offsets in a block as in ggml-common.h) or its values:
+ * named with tensor and byte, whichever rank reads it. */
+static void test_damaged(void) {
+    static const struct {
+        QType type;
+        int at[2], bytes;
+        uint32_t bits;
+    } cases[] = {
+        {QT_Q4_0, {0, -1}, 2, 0x7c00},    {QT_Q4_1, {0, 2}, 2, 0xfc00},     {QT_Q5_0, {0, -1}, 2, 0x7e01},
+        {QT_Q5_1, {0, 2}, 2, 0x7c01},     {QT_Q8_0, {0, -1}, 2, 0xffff},    {QT_IQ4_NL, {0, -1}, 2, 0x7c00},
+        {QT_Q2_K, {80, 82}, 2, 0x7fff},   {QT_Q3_K, {108, -1}, 2, 0x7c00},  {QT_Q4_K, {0, 2}, 2, 0x7c00},
+        {QT_Q5_K, {0, 2}, 2, 0xfd00},     {QT_Q6_K, {208, -1}, 2, 0x7c00},  {QT_IQ4_XS, {0, -1}, 2, 0x7c00},
+        {QT_F32, {0, -1}, 4, 0x7f800000}, {QT_F32, {0, -1}, 4, 0xffc00000}, {QT_F16, {0, -1}, 2, 0x7c00},
+        {QT_BF16, {0, -1}, 2, 0x7f80},
+    };
+    static const char *const tensors[] = {"token_embd.weight", "blk.0.attn_k.weight", "blk.0.ffn_down.weight"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const TinyModel tiny = {
+            .layers = 1, .width = 256, .heads = 8, .kv_heads = 4, .ffn = 768, .vocab = 259, .qtype = cases[i].type};
+        Model m = model_make(&tiny);
+        int fd = open(m.path, O_RDWR);
+        CU_ASSERT_FATAL(fd >= 0);
+        for (size_t k = 0; k < 6; k++) {
+            const FileTensor *t = file_tensor(m.file, tensors[k / 2]);
+            int within = cases[i].at[k % 2], block = qtype_info(cases[i].type)->block_bytes;
+            if (within < 0) continue;
+            CU_ASSERT_EQUAL_FATAL(t->type, (int)cases[i].type);
+            uint64_t begin = t->offset + t->bytes / 3 * 2 / (uint64_t)block * (uint64_t)block,
+                     at = begin + (uint64_t)within;
+            char name[80], where[80];
+            snprintf(name, sizeof name, "tensor %s has ", tensors[k / 2]);
+            snprintf(where, sizeof where, "not finite, at byte %llu of the file", (unsigned long long)begin);
+            CU_ASSERT_FATAL(pwrite(fd, &cases[i].bits, (size_t)cases[i].bytes, (off_t)at) == cases[i].bytes);
+            for (int n = 1; n <= 3; n += 2) {
+                Plan *p;
+                Err e;
+                CU_ASSERT_FATAL(!plan_make(&m.graph, &(PlanOptions){.n_ranks = n}, &p, &e));
+                refused(p, m.file, name, where);
+                plan_free(p);
+            }
+            CU_ASSERT_FATAL(pwrite(fd, m.bytes + at, (size_t)cases[i].bytes, (off_t)at) == cases[i].bytes);
+        }
+        /* a norm, which is a vector of F32 */
+        const FileTensor *norm = file_tensor(m.file, "blk.0.ffn_norm.weight");
+        uint64_t at = norm->offset + 4 * 100;
+        char where[80];
+        Plan *p;
+        Err e;
+        snprintf(where, sizeof where, "has a value that is not finite, at byte %llu of", (unsigned long long)at);
+        CU_ASSERT_FATAL(pwrite(fd, (uint8_t[]){0, 0, 0xc0, 0x7f}, 4, (off_t)at) == 4);
+        CU_ASSERT_FATAL(!plan_make(&m.graph, &(PlanOptions){.n_ranks = 2}, &p, &e));
+        refused(p, m.file, "blk.0.ffn_norm.weight", where);
+        plan_free(p);
+        close(fd);
+        model_free(&m);
+    }
+}
+
 /* Types that cannot stand where they are. */
 static void test_bad_types(void) {
     Graph g;
@@ -449,6 +508,7 @@ int main(void) {
                                         {"no whole tensor in memory", test_no_whole_tensor},
                                         {"weights in memory", test_memory},
                                         {"truncated files", test_truncated},
+                                        {"damaged blocks", test_damaged},
                                         {"types out of place", test_bad_types},
                                         {"SmolLM2", test_smollm},
                                         CU_TEST_INFO_NULL};
