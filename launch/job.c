@@ -33,6 +33,13 @@ void job_warn(const Job *job) {
     if (*foreign) report_note("warning: %s: without effect, threads are set by --threads, --cores and --bind", foreign);
 }
 
+int job_check_file(const Job *job, SheafErr *e) {
+    Progress bar = progress_start("checking", job->o->quiet || sheaf_rank(job->rt) != 0);
+    int r = sheaf_model_check(job->m, job->o->check_file, show_loading, &bar, e);
+    progress_end(&bar);
+    return r;
+}
+
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e) {
     job_warn(job);
     Progress bar = progress_start("loading", job->o->quiet || sheaf_rank(job->rt) != 0);

@@ -29,6 +29,9 @@ int64_t job_ctx(const Job *job);
 /* What the user should know of the ranks' placement before they compute: said by rank 0, unless --quiet. Local. */
 void job_warn(const Job *job);
 
+/* What --check-file asks for, with a progress bar on rank 0. Collective. */
+int job_check_file(const Job *job, SheafErr *e);
+
 /* Warns as above, and opens the session with a progress bar on rank 0. Collective. */
 int job_open_session(const Job *job, SheafSessionOptions so, SheafSession **out, SheafErr *e);
 

@@ -93,6 +93,7 @@ static int work(Job *job, const SheafErr *usage) {
     if (!failed) {
         status = STATUS_FAILED;
         if (job->o->verb != VERB_QUANTIZE) failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
+        if (!failed && job->m && job->o->check_file) failed = job_check_file(job, &e) != 0;
         if (!failed) {
             int r = wrong_model(job, &mine) ? -1 : verb_functions[job->o->verb](job, &mine);
             failed = sheaf_agree(job->rt, r != 0, &mine, &e) != 0;

@@ -133,6 +133,9 @@ static const Option options[] = {
      "end when a rank is silent, or a step stands still, for so long; a link that is down for less is waited for"},
     {"check", 0, false, FLAG, AT(check), NULL, NULL, 0, 0, WORK, "compare the ranks' results after every collective"},
     {"verify", 0, false, FLAG, AT(verify), NULL, NULL, 0, 0, WORK, "send a checksum after each message between hosts"},
+    {"check-file", 0, false, TEXT, AT(check_file), "HOW", NULL, 0, 0, WORK | INFO,
+     "see first whether the model's files are damaged; HOW: 'stored', by the hashes that sheaf quantize stores; a "
+     "SHA-256 in 64 digits; or a file as sha256sum writes it"},
     {"trace", 0, false, TEXT, AT(trace), "FILE", NULL, 0, 0, WORK,
      "write what every thread did, in Chrome's trace format"},
     {"help", 'h', true, FLAG, AT(help), NULL, NULL, 0, 0, ALL, "this text"},

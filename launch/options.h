@@ -47,7 +47,7 @@ typedef struct Options {
     const char *bind;  /* "auto" or "none" */
     bool check, verify, json, quiet;
     const char *hosts; /* "found" or "each" */
-    const char *wire, *isa, *act, *trace;
+    const char *wire, *isa, *act, *trace, *check_file;
 } Options;
 
 /* Fills `o` from the command line, then the environment (SHEAF_NAME, for options whose help says so), then defaults.

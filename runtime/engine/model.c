@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/kv.h"
+#include "graph/file_check.h"
 #include "graph/passes.h"
 
 /* Hugging Face's folders bring a tokenizer.json, in place of GGUF's keys. */
@@ -59,6 +60,19 @@ int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, Sheaf
     }
     *out = m;
     return 0;
+}
+
+int sheaf_model_check(SheafModel *m, const char *how, void (*progress)(void *arg, uint64_t done, uint64_t total),
+                      void *arg, SheafErr *err) {
+    Comm *comm = m->rt->comm;
+    const FileCheck c = {.how = how,
+                         .share = (size_t)comm_local_rank(comm), /* each host may have files of its own */
+                         .shares = (size_t)comm_local_size(comm),
+                         .progress = progress,
+                         .arg = arg};
+    Err mine = {""};
+    bool failed = file_check(m->file, &c, m->rt->pool, &mine) != 0;
+    return comm_agree(comm, failed, &mine, err_of(err));
 }
 
 void sheaf_model_close(SheafModel *m) {

@@ -350,7 +350,7 @@ static int quantize(Work *w, Pool *pool, const char *in, const char *out, Err *e
     w->info->stopped = atomic_load(&w->stopped);
     if (w->info->stopped) return 0;
     count_types(w);
-    return gguf_out_finish(w->out, e);
+    return gguf_out_finish(w->out, pool, e);
 }
 
 int sheaf_quantize(SheafRuntime *rt, const char *in, const char *out, const SheafQuantizeOptions *o,

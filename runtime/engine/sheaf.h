@@ -83,6 +83,13 @@ bool sheaf_interrupted(const SheafRuntime *rt); /* any rank was asked */
 int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, SheafErr *err); /* collective */
 void sheaf_model_close(SheafModel *m);                                                     /* local */
 
+/* Whether the model's files are as they were, each host's. `how`: "stored": by the hashes that sheaf_quantize stores in
+ * what it writes; the SHA-256, 64 hexadecimal digits, of the one file that all tensors are in; or the path of a
+ * file as sha256sum writes it, with a line for each file that tensors are in. `progress` (or NULL) is called on each
+ * rank. Collective. */
+int sheaf_model_check(SheafModel *m, const char *how, void (*progress)(void *arg, uint64_t done, uint64_t total),
+                      void *arg, SheafErr *err);
+
 typedef struct SheafTypeCount { /* how much of the file has which type */
     const char *type;
     int64_t tensors;

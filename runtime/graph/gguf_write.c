@@ -33,7 +33,10 @@ struct GgufOut {
     OutTensor *tensors;
     size_t n_values, n_tensors, room_values, room_tensors;
     uint64_t alignment, data, bytes; /* `data`: where the data section begins; `bytes`: of the file */
-    atomic_uint_fast64_t written;    /* of tensors' data */
+    HashPiece *piece;                /* [n_pieces] */
+    uint64_t *hash;                  /* [1 + n_pieces]: of the table of tensors, of the pieces */
+    size_t n_pieces;
+    atomic_uint_fast64_t written; /* of tensors' data */
 };
 
 static int out_of_memory(const GgufOut *w, Err *e) { return err_set(e, "%s: out of memory for its header", w->path); }
@@ -46,7 +49,7 @@ static int open_temporary(GgufOut *w, Err *e) {
     if (!w->temporary) return out_of_memory(w, e);
     for (int i = 0; i < NAMES_TRIED && w->fd < 0; i++) {
         snprintf(w->temporary, size, "%s.part%d", w->path, i);
-        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->fd < 0 && errno != EEXIST) break;
     }
     if (w->fd < 0) err_errno(e, "%s: cannot be made", w->temporary);
@@ -81,6 +84,8 @@ void gguf_out_free(GgufOut *w) {
     if (w->temporary && !w->finished) unlink(w->temporary);
     free(w->values);
     free(w->tensors);
+    free(w->piece);
+    free(w->hash);
     free(w->temporary);
     free(w->path);
     free(w);
@@ -252,10 +257,29 @@ static int write_at(const GgufOut *w, uint64_t at, const void *data, size_t n, E
     return 0;
 }
 
+/* Room in the metadata for the hashes, which are known at the end. */
+static int add_hashes(GgufOut *w, Err *e) {
+    size_t room = 0;
+    uint64_t table = 0;
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const OutTensor *t = &w->tensors[i];
+        table = tensor_hash_add(table, t->name, (uint32_t)qtype_info(t->type)->gguf_id, t->dims);
+        if (hash_cut(i, t->bytes, &w->piece, &w->n_pieces, &room)) return out_of_memory(w, e);
+    }
+    w->hash = calloc(w->n_pieces + 1, sizeof *w->hash);
+    if (!w->hash) return out_of_memory(w, e);
+    w->hash[0] = table;
+    MetaValue v = {.key = text_of(TENSOR_HASHES), .type = META_ARRAY};
+    v.v.a.type = META_U64;
+    v.v.a.n = w->n_pieces + 1;
+    v.v.a.data = (const uint8_t *)w->hash;
+    return gguf_out_set(w, v, e);
+}
+
 int gguf_out_begin(GgufOut *w, Err *e) {
     uint64_t data_bytes;
     StrBuf header = {0};
-    if (check_names(w, e) || place_tensors(w, &data_bytes, e)) return -1;
+    if (add_hashes(w, e) || check_names(w, e) || place_tensors(w, &data_bytes, e)) return -1;
     put_header(w, &header);
     w->data = w->n_tensors ? round_up(header.len, w->alignment) : header.len;
     w->bytes = w->data + data_bytes;
@@ -280,11 +304,29 @@ int gguf_out_write(GgufOut *w, size_t tensor, uint64_t at, const void *data, siz
     return 0;
 }
 
-int gguf_out_finish(GgufOut *w, Err *e) {
+static int read_back(void *arg, const HashPiece *p, void *to, Err *e) {
+    const GgufOut *w = arg;
+    const DataFile f = {.path = w->temporary, .fd = w->fd, .bytes = w->bytes};
+    return data_file_read(&f, w->data + w->tensors[p->tensor].offset + p->at, p->bytes, to, "what was written", e);
+}
+
+static int fill_hashes(GgufOut *w, Pool *pool, Err *e) {
+    const HashJob job = {
+        .piece = w->piece, .n = w->n_pieces, .step = 1, .read = read_back, .arg = w, .hash = w->hash + 1};
+    StrBuf header = {0};
+    if (hash_run(&job, pool, e)) return -1;
+    put_header(w, &header); /* as long as before */
+    int failed = header.failed ? out_of_memory(w, e) : write_at(w, 0, header.data, header.len, e);
+    strbuf_free(&header);
+    return failed;
+}
+
+int gguf_out_finish(GgufOut *w, Pool *pool, Err *e) {
     uint64_t wanted = 0, written = atomic_load(&w->written);
     for (size_t i = 0; i < w->n_tensors; i++) wanted += w->tensors[i].bytes;
     if (written != wanted)
         return err_set(e, "%s: %" PRIu64 " bytes of tensors were written of %" PRIu64, w->path, written, wanted);
+    if (fill_hashes(w, pool, e)) return -1;
     int fd = w->fd;
     w->fd = -1;
     if (fsync(fd)) {

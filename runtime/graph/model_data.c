@@ -9,8 +9,7 @@
 #include "base/size.h"
 #include "graph/model_file_internal.h"
 
-/* `n` bytes of a file. `what`: for whom, in errors. */
-static int read_file(const DataFile *f, uint64_t from, size_t n, void *to, const char *what, Err *e) {
+int data_file_read(const DataFile *f, uint64_t from, size_t n, void *to, const char *what, Err *e) {
     if (f->fd < 0) {
         if (from > f->memory_bytes || n > f->memory_bytes - from)
             return err_set(e, "%s: %s is not in memory", f->path, what);
@@ -61,7 +60,7 @@ static int read_rows(const Read *r, uint64_t at, size_t n, uint8_t *to, Err *e) 
         uint64_t run;
         FilePlace p = place_of(r, at, &run);
         size_t part = (size_t)i64_min((int64_t)n, (int64_t)run);
-        if (read_file(&r->g->files[p.file], p.offset, part, to, r->what, e)) return -1;
+        if (data_file_read(&r->g->files[p.file], p.offset, part, to, r->what, e)) return -1;
         at += part;
         to += part;
         n -= part;
@@ -124,7 +123,7 @@ int model_file_sample(const ModelFile *g, uint64_t *hash, Err *e) {
         size_t size = (size_t)i64_min(PIECE, (int64_t)f->bytes), pieces = PIECES / g->n_files + 2;
         *hash = name_hash(*hash, (const char *)&f->bytes, sizeof f->bytes);
         for (uint64_t i = 0; i < pieces; i++) {
-            if (read_file(f, (f->bytes - size) / (pieces - 1) * i, size, piece, "a sample", e)) return -1;
+            if (data_file_read(f, (f->bytes - size) / (pieces - 1) * i, size, piece, "a sample", e)) return -1;
             *hash = name_hash(*hash, (const char *)piece, size);
         }
     }

@@ -60,6 +60,8 @@ int model_file_map_values(ModelFile *g, Err *e);
 int model_file_map_tensors(ModelFile *g, Err *e);
 /* Room for one element more in an array that doubles. 0 or -1. */
 int grow(void **array, size_t n, size_t *capacity, size_t element);
+/* `n` bytes of a file. `what`: for whom, in errors. Threads may read at the same time. */
+int data_file_read(const DataFile *f, uint64_t from, size_t n, void *to, const char *what, Err *e);
 /* Opens the file for reading, if it is a regular one that is not empty: *fd and its size. */
 int open_regular(const char *path, int *fd, uint64_t *bytes, Err *e);
 

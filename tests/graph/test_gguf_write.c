@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "base/pool.h"
 #include "check.h"
@@ -13,6 +15,7 @@
 #include "graph/gguf.h"
 #include "graph/gguf_write.h"
 
+static Pool *workers;
 static char folder[] = "/tmp/sheaf-gguf-write-XXXXXX";
 
 static const char *in_folder(const char *name) {
@@ -34,8 +37,15 @@ static int empty_folder(void) {
     return n;
 }
 
-/* A file with one of everything, as the tests' writer makes it; `file_type` is the value of one key. */
-static uint8_t *build(uint32_t alignment, uint32_t file_type, size_t *size) {
+/* As tensor_hash.h describes it, for tensors that are one piece each. */
+static void add_hash(uint64_t hash[4], int i, const char *name, const uint64_t rest[5], const uint8_t *data, size_t n) {
+    hash[0] = XXH64(rest, 5 * sizeof *rest, XXH64(name, strlen(name), hash[0]));
+    hash[i] = XXH64(data, n, 0);
+}
+
+/* A file with one of everything, as the tests' writer makes it; `file_type` is the value of one key. `hashes`: has
+ * those of its tensors. */
+static uint8_t *build(uint32_t alignment, uint32_t file_type, bool hashes, size_t *size) {
     uint8_t data[3 * 40];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(7 * i);
     GgufWriter w;
@@ -57,6 +67,11 @@ static uint8_t *build(uint32_t alignment, uint32_t file_type, size_t *size) {
     gw_array(&w, "f64s", GW_F64, 1, (double[]){1e300}, 8);
     gw_array(&w, "u64s", GW_U64, 0, NULL, 8);
     gw_strings(&w, "strings", 3, (const char *const[]){"a", "", "ccc"});
+    uint64_t hash[4] = {0};
+    add_hash(hash, 1, "vector", (uint64_t[]){0, 3, 1, 1, 1}, data, 12);
+    add_hash(hash, 2, "matrix", (uint64_t[]){3, 64, 3, 1, 1}, data, 3 * 40);
+    add_hash(hash, 3, "cube", (uint64_t[]){8, 32, 1, 2, 1}, data, 2 * 34);
+    if (hashes) gw_array(&w, "sheaf.xxh64", GW_U64, 4, hash, 8);
     gw_tensor(&w, "vector", 0, 1, (uint64_t[]){3}, data, 12);
     gw_tensor(&w, "matrix", 3, 2, (uint64_t[]){64, 3}, data, 3 * 40);
     gw_tensor(&w, "cube", 8, 3, (uint64_t[]){32, 1, 2}, data, 2 * 34);
@@ -101,7 +116,7 @@ static void test_same_bytes(void) {
     static const uint32_t alignments[] = {32, 8, 256};
     for (size_t k = 0; k < 3; k++) {
         size_t size, want_size;
-        uint8_t *bytes = build(alignments[k], 1, &size), *want = build(alignments[k], 7, &want_size);
+        uint8_t *bytes = build(alignments[k], 1, k == 2, &size), *want = build(alignments[k], 7, true, &want_size);
         ModelFile *g = open_built(bytes, size);
         Err e = {""};
         GgufOut *w = begin(in_folder("out.gguf"), g, &e);
@@ -110,7 +125,7 @@ static void test_same_bytes(void) {
         CU_ASSERT_EQUAL_FATAL(gguf_out_begin(w, &e), 0);
         for (size_t i = file_n_tensors(g); i-- > 0;) CU_ASSERT_EQUAL(copy_tensor(w, g, i, &e), 0); /* last one first */
         CU_ASSERT_EQUAL(access(in_folder("out.gguf"), F_OK), -1); /* not before it is complete */
-        CU_ASSERT_EQUAL_FATAL(gguf_out_finish(w, &e), 0);
+        CU_ASSERT_EQUAL_FATAL(gguf_out_finish(w, workers, &e), 0);
         uint64_t file_bytes = gguf_out_bytes(w);
         gguf_out_free(w);
         model_file_close(g);
@@ -130,10 +145,10 @@ static void test_same_bytes(void) {
     }
 }
 
-/* A new key goes behind the others, and the reader finds all of it in the file. */
+/* A new key goes behind the others (the hashes last of all), and the reader finds all of it in the file. */
 static void test_read_again(void) {
     size_t size;
-    uint8_t *bytes = build(32, 1, &size), data[3 * 40], again[3 * 40];
+    uint8_t *bytes = build(32, 1, false, &size), data[3 * 40], again[3 * 40];
     ModelFile *g = open_built(bytes, size), *r = NULL;
     Err e = {""};
     GgufOut *w = begin(in_folder("out.gguf"), g, &e);
@@ -141,14 +156,14 @@ static void test_read_again(void) {
     CU_ASSERT(!gguf_out_set(w, gguf_text("general.name", "new"), &e) && !gguf_out_set(w, gguf_u32("n", 5), &e));
     CU_ASSERT_EQUAL_FATAL(gguf_out_begin(w, &e), 0);
     for (size_t i = 0; i < file_n_tensors(g); i++) CU_ASSERT_EQUAL(copy_tensor(w, g, i, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(gguf_out_finish(w, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(gguf_out_finish(w, workers, &e), 0);
     gguf_out_free(w);
     CU_ASSERT_EQUAL_FATAL(gguf_open(in_folder("out.gguf"), &r, &e), 0);
     Text s = {0};
     int64_t n = 0;
     CU_ASSERT(!meta_get_string(r, "general.name", true, &s, &e) && s.size == 3 && !memcmp(s.data, "new", 3));
     CU_ASSERT(!meta_get_i64(r, "n", true, 0, 10, &n, &e) && n == 5);
-    CU_ASSERT_EQUAL(meta_count(r), meta_count(g) + 2);
+    CU_ASSERT_EQUAL(meta_count(r), meta_count(g) + 3);
     for (size_t i = 0; i < file_n_tensors(g); i++) {
         const FileTensor *a = file_tensor_at(g, i), *b = file_tensor_at(r, i);
         CU_ASSERT_FATAL(a->bytes == b->bytes && a->bytes <= sizeof data && a->type == b->type);
@@ -164,7 +179,7 @@ static void test_read_again(void) {
 /* Ranges of tensors: inside, at the end, and beyond; and a file that has shrunk since it was opened. */
 static void test_read_ranges(void) {
     size_t size;
-    uint8_t *bytes = build(32, 1, &size), data[128];
+    uint8_t *bytes = build(32, 1, false, &size), data[128];
     FILE *f = fopen(in_folder("in.gguf"), "wb");
     CU_ASSERT_FATAL(f && fwrite(bytes, 1, size, f) == size && !fclose(f));
     ModelFile *g = NULL;
@@ -221,7 +236,7 @@ static void test_wrong_contents(void) {
     CU_ASSERT(!gguf_out_add(w, name, QT_F32, 2, dims, &e) && !gguf_out_begin(w, &e));
     fails(gguf_out_write(w, 0, 500, data, 20, &e), &e, "tensor t", "512");
     CU_ASSERT_EQUAL(gguf_out_write(w, 0, 0, data, 500, &e), 0);
-    fails(gguf_out_finish(w, &e), &e, "500", "of 512");
+    fails(gguf_out_finish(w, workers, &e), &e, "500", "of 512");
     gguf_out_free(w);
     CU_ASSERT_EQUAL(empty_folder(), 0);
 }
@@ -278,7 +293,7 @@ static void test_threads(void) {
     CU_ASSERT_EQUAL_FATAL(gguf_out_create(in_folder("out.gguf"), &s.w, &e), 0);
     CU_ASSERT(!gguf_out_add(s.w, (Text){"t", 1}, QT_F32, 1, dims, &e) && !gguf_out_begin(s.w, &e));
     pool_run(pool, write_pieces, &s);
-    CU_ASSERT_EQUAL(gguf_out_finish(s.w, &e), 0);
+    CU_ASSERT_EQUAL(gguf_out_finish(s.w, workers, &e), 0);
     gguf_out_free(s.w);
     pool_free(pool);
     for (int i = 0; i < 8; i++) CU_ASSERT_STRING_EQUAL(s.e[i].msg, "");
@@ -301,8 +316,10 @@ int main(void) {
                                         {"no room", test_no_room},
                                         {"threads", test_threads},
                                         CU_TEST_INFO_NULL};
-    if (!mkdtemp(folder)) return 2;
+    Err e;
+    if (!mkdtemp(folder) || pool_create(2, NULL, &workers, &e)) return 2;
     int status = check_run("gguf_write", tests);
     rmdir(folder);
+    pool_free(workers);
     return status;
 }
