@@ -391,10 +391,19 @@ static void test_damaged(void) {
         {QT_F32, {0, -1}, 4, 0x7f800000}, {QT_F32, {0, -1}, 4, 0xffc00000}, {QT_F16, {0, -1}, 2, 0x7c00},
         {QT_BF16, {0, -1}, 2, 0x7f80},
     };
-    static const char *const tensors[] = {"token_embd.weight", "blk.0.attn_k.weight", "blk.0.ffn_down.weight"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const TinyModel tiny = {
-            .layers = 1, .width = 256, .heads = 8, .kv_heads = 4, .ffn = 768, .vocab = 259, .qtype = cases[i].type};
+        bool mixture = i % 2;
+        const char *down = mixture ? "blk.0.ffn_down_exps.weight" : "blk.0.ffn_down.weight";
+        const char *const tensors[] = {"token_embd.weight", "blk.0.attn_k.weight", down};
+        const TinyModel tiny = {.layers = 1,
+                                .width = 256,
+                                .heads = 8,
+                                .kv_heads = 4,
+                                .ffn = mixture ? 256 : 768,
+                                .vocab = 259,
+                                .qtype = cases[i].type,
+                                .experts = mixture ? 4 : 0,
+                                .used = mixture ? 2 : 0};
         Model m = model_make(&tiny);
         int fd = open(m.path, O_RDWR);
         CU_ASSERT_FATAL(fd >= 0);
