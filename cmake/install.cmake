@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 
 set(layer_objects)
-foreach(layer base quant kernels comm graph partition engine)
+foreach(layer base quant kernels comm onnx graph partition engine)
     list(APPEND layer_objects $<TARGET_OBJECTS:sheaf_${layer}>)
 endforeach()
 

@@ -28,13 +28,12 @@ static dnnl_status_t desc_strided(Desc *d, int n, const dnnl_dims_t dims, const 
 static dnnl_status_t desc_any(Desc *d, int n, const dnnl_dims_t dims) {
     return dnnl_memory_desc_create_with_tag(d, n, dims, dnnl_f32, dnnl_format_tag_any);
 }
-static dnnl_status_t append_relu(dnnl_post_ops_t ops) {
-    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+static dnnl_status_t append_function(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float a, float b) {
+    return dnnl_post_ops_append_eltwise(ops, kind, a, b);
 }
 static dnnl_status_t conv_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, DescRef src, DescRef weights,
-                               DescRef bias, DescRef dst, const dnnl_dims_t strides, const dnnl_dims_t before,
-                               const dnnl_dims_t after, const_dnnl_primitive_attr_t attr) {
-    const dnnl_dims_t dilations = {0, 0};
+                               DescRef bias, DescRef dst, const dnnl_dims_t strides, const dnnl_dims_t dilations,
+                               const dnnl_dims_t before, const dnnl_dims_t after, const_dnnl_primitive_attr_t attr) {
     return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, dnnl_convolution_direct,
                                                           src, weights, bias, dst, strides, dilations, before, after,
                                                           attr);
@@ -50,15 +49,16 @@ static dnnl_status_t desc_strided(Desc *d, int n, const dnnl_dims_t dims, const 
 static dnnl_status_t desc_any(Desc *d, int n, const dnnl_dims_t dims) {
     return dnnl_memory_desc_init_by_tag(d, n, dims, dnnl_f32, dnnl_format_tag_any);
 }
-static dnnl_status_t append_relu(dnnl_post_ops_t ops) {
-    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+static dnnl_status_t append_function(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float a, float b) {
+    return dnnl_post_ops_append_eltwise(ops, 1, kind, a, b);
 }
 static dnnl_status_t conv_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, DescRef src, DescRef weights,
-                               DescRef bias, DescRef dst, const dnnl_dims_t strides, const dnnl_dims_t before,
-                               const dnnl_dims_t after, const_dnnl_primitive_attr_t attr) {
+                               DescRef bias, DescRef dst, const dnnl_dims_t strides, const dnnl_dims_t dilations,
+                               const dnnl_dims_t before, const dnnl_dims_t after, const_dnnl_primitive_attr_t attr) {
     dnnl_convolution_desc_t d;
-    dnnl_status_t s = dnnl_convolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_convolution_direct, src,
-                                                         weights, bias, dst, strides, before, after);
+    dnnl_status_t s =
+        dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_convolution_direct, src, weights,
+                                                   bias, dst, strides, dilations, before, after);
     return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, engine, NULL) : s;
 }
 #endif
@@ -97,7 +97,7 @@ struct DnnConv {
     dnnl_stream_t stream;
     dnnl_primitive_desc_t plan;
     dnnl_primitive_t primitive;
-    dnnl_memory_t src, dst, weights, bias, scratch;
+    dnnl_memory_t src, dst, weights, bias, scratch, residual;
     void *weight_data, *bias_data, *scratch_data; /* weight_data may be another's */
     size_t bytes;                                 /* of weights and bias that are its own */
     bool shares_weights;
@@ -124,17 +124,54 @@ static int allocate(const DnnConv *d, DescRef desc, void **owned, dnnl_memory_t 
     return wrap(d, desc, *owned, memory, e);
 }
 
+/* oneDNN's name of a function with two parameters. */
+typedef struct Function {
+    dnnl_alg_kind_t kind;
+    float a, b;
+} Function;
+
+static bool function_of(NdUnary f, float a, float b, Function *out) {
+    switch (f) {
+    case ND_RELU: *out = (Function){dnnl_eltwise_relu, 0, 0}; return true;
+    case ND_LEAKY_RELU: *out = (Function){dnnl_eltwise_relu, a, 0}; return true;
+    case ND_CLIP: *out = (Function){dnnl_eltwise_clip, a, b}; return true;
+    case ND_SIGMOID: *out = (Function){dnnl_eltwise_logistic, 0, 0}; return true;
+    case ND_SILU: *out = (Function){dnnl_eltwise_swish, a, 0}; return true;
+    case ND_TANH: *out = (Function){dnnl_eltwise_tanh, 0, 0}; return true;
+    case ND_HARD_SWISH: *out = (Function){dnnl_eltwise_hardswish, 1.0f / 6, 0.5f}; return true;
+    case ND_GELU: *out = (Function){dnnl_eltwise_gelu_erf, 0, 0}; return true;
+    case ND_ELU: *out = (Function){dnnl_eltwise_elu, a, 0}; return b == 1;
+    default: return false;
+    }
+}
+
+bool dnn_fuses(NdUnary f, double a, double b) {
+    Function ignored;
+    return f == ND_IDENTITY || function_of(f, (float)a, (float)b, &ignored);
+}
+
+/* What comes after the sum: the residual, then the function. */
+static dnnl_status_t append_all(dnnl_post_ops_t ops, const DnnShape *s, DescRef dst) {
+    Function f;
+    dnnl_status_t status = dnnl_success;
+    if (s->residual) status = dnnl_post_ops_append_binary(ops, dnnl_binary_add, dst);
+    if (status == dnnl_success && function_of(s->act, s->a, s->b, &f)) status = append_function(ops, f.kind, f.a, f.b);
+    return status;
+}
+
 static dnnl_status_t make_plan(DnnConv *d, const DnnShape *s, DescRef src, DescRef weights, DescRef bias, DescRef dst) {
-    const dnnl_dims_t strides = {s->stride, s->stride}, before = {s->top, s->left}, after = {s->bottom, s->right};
+    const NdWindow *w = &s->win;
+    const dnnl_dims_t strides = {w->stride[0], w->stride[1]}, before = {w->before[0], w->before[1]};
+    const dnnl_dims_t after = {w->after[0], w->after[1]}, dilations = {w->dilation[0] - 1, w->dilation[1] - 1};
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attr);
     if (status == dnnl_success) status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (status == dnnl_success) status = dnnl_post_ops_create(&ops);
-    if (status == dnnl_success && s->relu) status = append_relu(ops);
+    if (status == dnnl_success) status = append_all(ops, s, dst);
     if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attr, ops);
     if (status == dnnl_success)
-        status = conv_desc(&d->plan, d->engine, src, weights, bias, dst, strides, before, after, attr);
+        status = conv_desc(&d->plan, d->engine, src, weights, bias, dst, strides, dilations, before, after, attr);
     if (status == dnnl_success) status = dnnl_primitive_create(&d->primitive, d->plan);
     if (ops) dnnl_post_ops_destroy(ops);
     if (attr) dnnl_primitive_attr_destroy(attr);
@@ -192,25 +229,27 @@ static int build(DnnConv *d, const DnnShape *s, const Desc *desc, const float *w
     if (allocate(d, scratch, &d->scratch_data, &d->scratch, e)) return -1;
     status = dnnl_memory_create(&d->src, desc_ref(&desc[SRC]), d->engine, DNNL_MEMORY_NONE);
     if (status == dnnl_success) status = dnnl_memory_create(&d->dst, desc_ref(&desc[DST]), d->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success && s->residual)
+        status = dnnl_memory_create(&d->residual, desc_ref(&desc[DST]), d->engine, DNNL_MEMORY_NONE);
     return status == dnnl_success ? 0 : refuse(e, status, "memory");
 }
 
 static int describe_and_build(DnnConv *d, const DnnShape *s, const float *weights, const float *bias,
                               const DnnConv *like, Err *e) {
-    const int64_t area = s->kh * s->kw;
+    const int64_t kh = s->win.size[0], kw = s->win.size[1], g = s->groups, o = s->o / g, c = s->c / g;
     const dnnl_dims_t src = {1, s->c, s->h, s->w}, src_strides = {s->h * s->w * s->c, 1, s->w * s->c, s->c};
     const dnnl_dims_t dst = {1, s->o, s->oh, s->ow}, dst_strides = {s->oh * s->ow * s->o, 1, s->ow * s->o, s->o};
-    const dnnl_dims_t full = {s->o, s->c, s->kh, s->kw}, full_strides = {area * s->c, 1, s->kw * s->c, s->c};
-    const dnnl_dims_t deep = {s->o, 1, 1, s->kh, s->kw}, deep_strides = {area, area, area, s->kw, 1};
+    const dnnl_dims_t full = {o, c, kh, kw}, full_strides = {kh * kw * c, 1, kw * c, c};
+    const dnnl_dims_t parts = {g, o, c, kh, kw}, part_strides = {o * kh * kw * c, kh * kw * c, 1, kw * c, c};
     const dnnl_dims_t bias_dims = {s->o}, one = {1};
-    const int n = s->depthwise ? 5 : 4;
+    const int n = g > 1 ? 5 : 4;
 
     Desc desc[5];
     int made = 0;
     dnnl_status_t status = desc_strided(&desc[made], 4, src, src_strides);
     if (status == dnnl_success)
-        status = desc_strided(&desc[++made], n, s->depthwise ? deep : full, s->depthwise ? deep_strides : full_strides);
-    if (status == dnnl_success) status = desc_any(&desc[++made], n, s->depthwise ? deep : full);
+        status = desc_strided(&desc[++made], n, g > 1 ? parts : full, g > 1 ? part_strides : full_strides);
+    if (status == dnnl_success) status = desc_any(&desc[++made], n, g > 1 ? parts : full);
     if (status == dnnl_success) status = desc_strided(&desc[++made], 1, bias_dims, one);
     if (status == dnnl_success) status = desc_strided(&desc[++made], 4, dst, dst_strides);
     int failed;
@@ -237,8 +276,8 @@ int dnn_conv_create(const DnnShape *s, const float *weights, const float *bias, 
 
 void dnn_conv_free(DnnConv *d) {
     if (!d) return;
-    dnnl_memory_t memory[5] = {d->src, d->dst, d->weights, d->bias, d->scratch};
-    for (int i = 0; i < 5; i++)
+    dnnl_memory_t memory[6] = {d->src, d->dst, d->weights, d->bias, d->scratch, d->residual};
+    for (int i = 0; i < 6; i++)
         if (memory[i]) dnnl_memory_destroy(memory[i]);
     if (d->primitive) dnnl_primitive_destroy(d->primitive);
     if (d->plan) dnnl_primitive_desc_destroy(d->plan);
@@ -259,16 +298,19 @@ const char *dnn_conv_name(const DnnConv *d) {
     return name;
 }
 
-int dnn_conv_run(const DnnConv *d, const float *x, float *y) {
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, d->src},
-                                    {DNNL_ARG_WEIGHTS, d->weights},
-                                    {DNNL_ARG_DST, d->dst},
-                                    {DNNL_ARG_SCRATCHPAD, d->scratch},
-                                    {DNNL_ARG_BIAS, d->bias}};
+int dnn_conv_run(const DnnConv *d, const float *x, const float *residual, float *y) {
+    dnnl_exec_arg_t args[6] = {{DNNL_ARG_SRC, d->src},
+                               {DNNL_ARG_WEIGHTS, d->weights},
+                               {DNNL_ARG_DST, d->dst},
+                               {DNNL_ARG_SCRATCHPAD, d->scratch}};
+    int n = 4;
+    if (d->bias) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, d->bias};
+    if (d->residual) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, d->residual};
     int width = enter_one_thread();
     dnnl_status_t s = dnnl_memory_set_data_handle(d->src, (void *)x);
     if (s == dnnl_success) s = dnnl_memory_set_data_handle(d->dst, y);
-    if (s == dnnl_success) s = dnnl_primitive_execute(d->primitive, d->stream, d->bias ? 5 : 4, args);
+    if (s == dnnl_success && d->residual) s = dnnl_memory_set_data_handle(d->residual, (void *)residual);
+    if (s == dnnl_success) s = dnnl_primitive_execute(d->primitive, d->stream, n, args);
     if (s == dnnl_success) s = dnnl_stream_wait(d->stream);
     leave_one_thread(width);
     return s == dnnl_success ? 0 : -1;

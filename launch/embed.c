@@ -28,7 +28,7 @@ typedef struct Embedding {
     size_t tail; /* tokens that the model wants after a text */
     SheafSequence seq[TEXTS_AT_ONCE];
     float *vectors; /* [TEXTS_AT_ONCE][width] */
-    Npy file;
+    NpyFile file;
     StrBuf out;
     Json json;
     int64_t done, tokens, cut;
@@ -117,7 +117,7 @@ static int flush(Embedding *v, SheafErr *e) {
 }
 
 static int write_vectors(Embedding *v, int64_t n, SheafErr *e) {
-    if (v->file.path) return npy_write(&v->file, v->vectors, n * v->width, e);
+    if (v->file.path) return npy_file_write(&v->file, v->vectors, (size_t)(n * v->width) * sizeof *v->vectors, e);
     for (int64_t i = 0; i < n; i++) add_vector(v, v->vectors + i * v->width);
     return flush(v, e);
 }
@@ -153,7 +153,7 @@ static int report(Embedding *v, SheafErr *e) {
                     v->cut == 1 ? "" : "s", v->n_ctx);
     bool whole = v->done == v->n_texts;
     if (v->file.path && !whole) report_note("interrupted: %s was not written", v->file.path);
-    if (v->file.path && whole && npy_finish(&v->file, e)) return -1;
+    if (v->file.path && whole && npy_file_finish(&v->file, e)) return -1;
     if (v->job->o->json) end_json(v);
     return flush(v, e);
 }
@@ -221,7 +221,8 @@ static int prepare(Embedding *v, SheafErr *e) {
     if (leads && (find_tail(v, e) || take_texts(v, e))) return -1;
     job_catch_signals(leads); /* an interruption removes a file that is not finished; until then every rank is needed */
     if (!leads) return 0;
-    return o->output ? npy_open(&v->file, o->output, v->n_texts, v->width, e) : 0;
+    const Npy what = {.kind = 'f', .bytes = sizeof(float), .n_dims = 2, .dim = {v->n_texts, v->width}};
+    return o->output ? npy_file_open(&v->file, o->output, &what, e) : 0;
 }
 
 int embed_verb(Job *job, SheafErr *e) {
@@ -239,7 +240,7 @@ int embed_verb(Job *job, SheafErr *e) {
             sheaf_session_close(v.session);
         }
     }
-    npy_close(&v.file);
+    npy_file_close(&v.file);
     strbuf_free(&v.input);
     strbuf_free(&v.out);
     free(v.piece);

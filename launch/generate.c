@@ -9,6 +9,8 @@
 
 #include "report.h"
 
+enum { DEFAULT_BATCH = 512 }; /* tokens of a prompt in one step */
+
 int generator_prepare(Generator *g, Job *job, SheafErr *e) {
     const Options *o = job->o;
     SheafSampling sampling = {.temperature = (float)o->temp,
@@ -19,7 +21,8 @@ int generator_prepare(Generator *g, Job *job, SheafErr *e) {
     *g = (Generator){.job = job};
     g->n_ctx = job_ctx(job);
     if (sheaf_sampler_new(&sampling, &g->sampler, e)) return -1;
-    g->batch = o->batch < g->n_ctx ? o->batch : g->n_ctx;
+    int64_t batch = o->batch ? o->batch : DEFAULT_BATCH;
+    g->batch = batch < g->n_ctx ? batch : g->n_ctx;
     g->limit = o->tokens;
     g->stop.strings = g->stop_strings;
     for (int i = 0; i < o->stop.n; i++) generator_add_stop(g, o->stop.item[i]);

@@ -1,6 +1,7 @@
 /* sheaf info: what a model file holds. */
 #include <inttypes.h>
 
+#include "arrays.h"
 #include "job.h"
 #include "json.h"
 #include "report.h"
@@ -67,6 +68,67 @@ static void add_table(const SheafModelInfo *i, const char *path, const char *for
     strbuf_printf(out, "\n");
 }
 
+static void add_ports(const char *label, int n, const SheafPort *(*at)(const SheafModel *, int), const SheafModel *m,
+                      StrBuf *out) {
+    for (int i = 0; i < n; i++) {
+        const SheafPort *p = at(m, i);
+        strbuf_printf(out, "%-16s", i ? "" : label);
+        report_add_foreign(out, p->name);
+        strbuf_puts(out, " ");
+        port_describe(p, out);
+        strbuf_puts(out, "\n");
+    }
+}
+
+static void add_net_table(const SheafModel *m, const char *path, StrBuf *out) {
+    const SheafModelInfo *i = sheaf_model_info(m);
+    add_row(out, "file", path);
+    add_row(out, "format", i->format);
+    add_row(out, "made by", i->name);
+    add_ports("inputs", sheaf_n_inputs(m), sheaf_input, m, out);
+    add_ports("results", sheaf_n_results(m), sheaf_result, m, out);
+    strbuf_printf(out, "%-16s%" PRId64 "\n", "operators", i->operators);
+    strbuf_printf(out, "%-16s%" PRId64 ", %.2f million values, %.2f MB\n", "tensors", i->tensors,
+                  1e-6 * (double)i->parameters, 1e-6 * (double)i->weight_bytes);
+    strbuf_printf(out, "%-16s%.2f MB\n", "file size", 1e-6 * (double)i->file_bytes);
+}
+
+static void json_ports(const char *label, int n, const SheafPort *(*at)(const SheafModel *, int), const SheafModel *m,
+                       Json *j) {
+    json_open(j, label, '[');
+    for (int i = 0; i < n; i++) {
+        const SheafPort *p = at(m, i);
+        json_open(j, NULL, '{');
+        json_text(j, "name", p->name);
+        json_text(j, "type", sheaf_type_name(p->type));
+        json_open(j, "shape", '[');
+        for (int k = 0; k < p->n_dims; k++)
+            if (p->dim[k] >= 0) json_int(j, NULL, p->dim[k]);
+            else json_text(j, NULL, p->symbol[k]);
+        json_close(j, ']');
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
+static void add_net_json(const SheafModel *m, const char *path, StrBuf *out) {
+    const SheafModelInfo *i = sheaf_model_info(m);
+    Json j = {.out = out};
+    json_open(&j, NULL, '{');
+    json_text(&j, "model", path);
+    json_text(&j, "format", i->format);
+    json_text(&j, "made_by", i->name);
+    json_ports("inputs", sheaf_n_inputs(m), sheaf_input, m, &j);
+    json_ports("results", sheaf_n_results(m), sheaf_result, m, &j);
+    json_int(&j, "operators", i->operators);
+    json_int(&j, "tensors", i->tensors);
+    json_uint(&j, "parameters", i->parameters);
+    json_uint(&j, "file_bytes", i->file_bytes);
+    json_uint(&j, "weight_bytes", i->weight_bytes);
+    json_close(&j, '}');
+    strbuf_add(out, "\n", 1);
+}
+
 static void add_json(const SheafModelInfo *i, const char *path, const char *form, StrBuf *out) {
     Json j = {.out = out};
     json_open(&j, NULL, '{');
@@ -118,14 +180,21 @@ static void add_json(const SheafModelInfo *i, const char *path, const char *form
     strbuf_add(out, "\n", 1);
 }
 
+static void add_lm(const Job *job, StrBuf *out) {
+    const SheafModelInfo *info = sheaf_model_info(job->m);
+    SheafChat *chat;
+    SheafErr unknown;
+    const char *form = sheaf_chat_open(job->m, NULL, &chat, &unknown) ? NULL : sheaf_chat_name(chat);
+    if (job->o->json) add_json(info, job->o->model, form, out);
+    else add_table(info, job->o->model, form, out);
+    sheaf_chat_close(chat);
+}
+
 int info_verb(Job *job, SheafErr *e) {
     if (sheaf_rank(job->rt) != 0) return 0;
     StrBuf out = {0};
-    const SheafModelInfo *info = sheaf_model_info(job->m);
-    SheafChat *chat;
-    const char *form = sheaf_chat_open(job->m, NULL, &chat, e) ? NULL : sheaf_chat_name(chat);
-    if (job->o->json) add_json(info, job->o->model, form, &out);
-    else add_table(info, job->o->model, form, &out);
-    sheaf_chat_close(chat);
+    if (!sheaf_model_info(job->m)->net) add_lm(job, &out);
+    else if (job->o->json) add_net_json(job->m, job->o->model, &out);
+    else add_net_table(job->m, job->o->model, &out);
     return report_text(&out, e);
 }

@@ -16,6 +16,7 @@ typedef struct Job {
 
 /* All collective. */
 int run_verb(Job *job, SheafErr *e);
+int run_net(Job *job, SheafErr *e); /* run_verb for a net */
 int perplexity_verb(Job *job, SheafErr *e);
 int info_verb(Job *job, SheafErr *e);
 int plan_verb(Job *job, SheafErr *e);

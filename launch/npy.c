@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,66 +11,53 @@
 #include "report.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the header says '<f4'"
+#error "the header says little-endian"
 #endif
 
-static int write_all(const Npy *n, const void *data, size_t bytes, SheafErr *e) {
+static int write_all(const NpyFile *f, const void *data, size_t bytes, SheafErr *e) {
     for (const char *p = data; bytes > 0;) {
-        ssize_t done = write(n->fd, p, bytes);
+        ssize_t done = write(f->fd, p, bytes);
         if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return fail(e, "%s: cannot write: %s", n->temporary, strerror(errno));
+        if (done < 0) return fail(e, "%s: cannot write: %s", f->temporary, strerror(errno));
         p += done;
         bytes -= (size_t)done;
     }
     return 0;
 }
 
-/* Magic, version, the length of what follows, and a Python dictionary padded so that the data begin at 128. */
-static int write_header(const Npy *n, int64_t rows, int64_t columns, SheafErr *e) {
-    enum { BYTES = 128, BEFORE = 10 };
-    char header[BYTES + 1];
-    memcpy(header, "\x93NUMPY\x01\x00", 8);
-    header[8] = BYTES - BEFORE;
-    header[9] = 0;
-    int used =
-        snprintf(header + BEFORE, sizeof header - BEFORE,
-                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %" PRId64 "), }", rows, columns);
-    memset(header + BEFORE + used, ' ', (size_t)(BYTES - BEFORE - used));
-    header[BYTES - 1] = '\n';
-    return write_all(n, header, BYTES, e);
-}
-
-int npy_open(Npy *n, const char *path, int64_t rows, int64_t columns, SheafErr *e) {
+int npy_file_open(NpyFile *f, const char *path, const Npy *what, SheafErr *e) {
     struct stat there;
-    *n = (Npy){.path = path, .fd = -1};
+    *f = (NpyFile){.path = path, .fd = -1};
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return fail(e, "%s: is there and is no file", path);
     size_t size = strlen(path) + sizeof ".part-2147483647";
-    n->temporary = malloc(size);
-    if (!n->temporary) return fail(e, "out of memory");
-    snprintf(n->temporary, size, "%s.part-%d", path, (int)getpid());
-    n->fd = open(n->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (n->fd < 0) return fail(e, "%s: cannot be made: %s", n->temporary, strerror(errno));
-    return write_header(n, rows, columns, e);
+    f->temporary = malloc(size);
+    if (!f->temporary) return fail(e, "out of memory");
+    snprintf(f->temporary, size, "%s.part-%d", path, (int)getpid());
+    f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (f->fd < 0) return fail(e, "%s: cannot be made: %s", f->temporary, strerror(errno));
+    StrBuf header = {0};
+    npy_header(what, &header);
+    int status = header.failed ? fail(e, "out of memory") : write_all(f, header.data, header.len, e);
+    strbuf_free(&header);
+    return status;
 }
 
-int npy_write(Npy *n, const float *values, int64_t count, SheafErr *e) {
-    return write_all(n, values, (size_t)count * sizeof *values, e);
-}
+int npy_file_write(NpyFile *f, const void *data, size_t bytes, SheafErr *e) { return write_all(f, data, bytes, e); }
 
-int npy_finish(Npy *n, SheafErr *e) {
-    int failed = close(n->fd);
-    n->fd = -1;
-    if (failed) return fail(e, "%s: cannot write: %s", n->temporary, strerror(errno));
-    if (rename(n->temporary, n->path))
-        return fail(e, "%s: cannot be given to the finished file: %s", n->path, strerror(errno));
-    free(n->temporary);
-    n->temporary = NULL;
+int npy_file_finish(NpyFile *f, SheafErr *e) {
+    int failed = close(f->fd);
+    f->fd = -1;
+    if (failed) return fail(e, "%s: cannot write: %s", f->temporary, strerror(errno));
+    if (rename(f->temporary, f->path))
+        return fail(e, "%s: cannot be given to the finished file: %s", f->path, strerror(errno));
+    free(f->temporary);
+    f->temporary = NULL;
     return 0;
 }
 
-void npy_close(Npy *n) {
-    if (n->fd >= 0 && n->temporary) close(n->fd);
-    if (n->temporary) unlink(n->temporary);
-    free(n->temporary);
-    *n = (Npy){0};
+void npy_file_close(NpyFile *f) {
+    if (f->fd >= 0 && f->temporary) close(f->fd);
+    if (f->temporary) unlink(f->temporary);
+    free(f->temporary);
+    *f = (NpyFile){0};
 }

@@ -1,20 +1,19 @@
-/* Writes a matrix of floats as a NumPy file, format version 1.0 (numpy.lib.format), row by row. The file appears when
- * it is complete, in place of one that was there. All local. */
+/* Writes an array as a NumPy file, piece by piece. The file appears when it is complete, in place of one that was
+ * there. All local. */
 #pragma once
 
-#include <stdint.h>
-
+#include "base/npy.h"
 #include "sheaf.h"
 
-typedef struct Npy {
+typedef struct NpyFile {
     const char *path; /* not owned; NULL: nothing to write */
     char *temporary;  /* owned; NULL once the file is complete */
     int fd;
-} Npy; /* zeroed: nothing to write */
+} NpyFile; /* zeroed: nothing to write */
 
-/* Rows of `columns` values in C order; there must be `rows` of them at the end. `path` lives as long as *n. After a
- * failure too the caller ends with npy_close. */
-int npy_open(Npy *n, const char *path, int64_t rows, int64_t columns, SheafErr *e);
-int npy_write(Npy *n, const float *values, int64_t count, SheafErr *e);
-int npy_finish(Npy *n, SheafErr *e);
-void npy_close(Npy *n); /* removes what is not finished */
+/* An array of that type and shape (its data are not looked at); all of it must be written by the end. `path` lives as
+ * long as *f. After a failure too the caller ends with npy_file_close. */
+int npy_file_open(NpyFile *f, const char *path, const Npy *what, SheafErr *e);
+int npy_file_write(NpyFile *f, const void *data, size_t bytes, SheafErr *e);
+int npy_file_finish(NpyFile *f, SheafErr *e);
+void npy_file_close(NpyFile *f); /* removes what is not finished */

@@ -16,8 +16,11 @@ typedef struct Verb {
 } Verb;
 
 static const Verb verbs[VERB_COUNT] = {
-    [VERB_RUN] = {"run", "continue a text, answer a question, or converse", "MODEL [-p TEXT | -f FILE] [--chat]",
-                  "mpirun -n 2 sheaf run model.gguf -p \"The capital of France is\" -n 32"},
+    [VERB_RUN] = {"run", "continue a text, answer a question, converse; or run a net on arrays",
+                  "MODEL [-p TEXT | -f FILE | INPUT.npy ...] [--chat]",
+                  "mpirun -n 2 sheaf run model.gguf -p \"The capital of France is\" -n 32\n"
+                  "  mpirun -n 2 sheaf run net.onnx images.npy -o logits.npy",
+                  .texts = true},
     [VERB_PERPLEXITY] = {"eval perplexity", "how well the model predicts a text", "MODEL -f FILE",
                          "mpirun -n 2 sheaf eval perplexity model.gguf -f wiki.txt --windows 16"},
     [VERB_INFO] = {"info", "what a model file holds", "MODEL", "sheaf info model.gguf"},
@@ -80,7 +83,12 @@ static const Option options[] = {
     {"ctx", 0, false, INT, AT(ctx), "N", NULL, 1, INT32_MAX, EMBED,
      "tokens of a text at most: a longer one is cut; without it: as many as the model has positions"},
     {"windows", 0, false, INT, AT(windows), "N", "0", 0, INT32_MAX, PPL, "windows to score at most; 0: all"},
-    {"batch", 'b', false, INT, AT(batch), "N", "512", 1, 1 << 20, RUN, "tokens of the prompt in one step"},
+    {"batch", 'b', false, INT, AT(batch), "N", NULL, 1, 1 << 20, RUN,
+     "tokens of the prompt (without it: 512), or rows of a net's inputs (16), in one step"},
+    {"shards", 0, false, FLAG, AT(shards), NULL, NULL, 0, 0, RUN,
+     "a net: the ranks divide its channels and work on the same rows; without it they divide the rows"},
+    {"output", 'o', true, TEXT, AT(output), "FILE.npy", NULL, 0, 0, RUN,
+     "a net: write its result there (several: FILE-NAME.npy)"},
     {"batch", 'b', false, INT, AT(batch), "N", "2048", 1, 1 << 20, PPL,
      "tokens in one step: as many windows as fit go together"},
     {"batch", 'b', false, INT, AT(batch), "N", "2048", 1, 1 << 20, EMBED,

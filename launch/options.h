@@ -29,13 +29,14 @@ typedef struct Options {
     int64_t ranks;             /* to plan for; 0: those of the job */
     int64_t ctx;               /* positions; 0: the smaller of 4096 and the model's */
     int64_t windows;           /* 0: all */
-    int64_t batch;             /* tokens in one step */
+    int64_t batch;             /* tokens, or rows of a net's inputs, in one step; 0: 512, or 16 */
     double temp, top_p, min_p;
     double deadline; /* seconds */
     int64_t top_k, seed;
     TextList stop;
     const char *system, *template;
     bool chat, no_special, ignore_eos;
+    bool shards; /* a net: all ranks on the same rows */
 
     const char *output, *type; /* what quantize writes, and of which type */
     TextList tensor;           /* PATTERN=TYPE */

@@ -145,6 +145,10 @@ static void run_free(Run *r) {
 }
 
 int run_verb(Job *job, SheafErr *e) {
+    if (sheaf_model_info(job->m)->net) return run_net(job, e);
+    if (job->o->n_texts)
+        return fail(e, "'%.80s' is one argument too many: to a language model a text is given, by -p TEXT or -f FILE",
+                    job->o->text[0]);
     Run r = {0};
     SheafErr mine = {""};
     SheafSession *session;

@@ -6,10 +6,13 @@
 /* Bytes of a weight as a rank holds it. */
 static uint64_t weight_bytes(const Plan *p, ValueId v, int rank) {
     const Value *x = &p->graph.value[v];
-    int64_t rows = plan_local_size(p, v, AXIS_FIRST, rank);
-    if (x->n_dims == 1) return (uint64_t)rows * sizeof(float);
-    int64_t k = plan_local_size(p, v, AXIS_LAST, rank);
-    if (x->n_dims == 4) return (uint64_t)(rows * x->dim[1].size * x->dim[2].size * k) * sizeof(float);
+    int64_t rows = plan_local_size(p, v, AXIS_FIRST, rank), k = plan_local_size(p, v, AXIS_LAST, rank);
+    if (p->form[v] == WEIGHT_NONE) return 0;
+    if (p->form[v] != WEIGHT_PACKED) {
+        uint64_t size = p->form[v] == WEIGHT_F32 ? sizeof(float) : nd_size(x->type), n = (uint64_t)rows;
+        for (int i = 1; i < x->n_dims; i++) n *= (uint64_t)(i == x->n_dims - 1 ? k : x->dim[i].size);
+        return n * size;
+    }
     size_t panel = 0;
     if (!packed_panel_bytes(x->type, plan_weight_skip(p, v, rank), k, &panel)) return 0;
     return (uint64_t)(plan_local_matrices(p, v, rank) * packed_panels(rows)) * panel;

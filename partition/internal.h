@@ -36,6 +36,20 @@ Shard planner_experts(Planner *pl, const Op *group);
 void planner_apply(Planner *pl, const Op *old);
 ValueId planner_replicated(Planner *pl, ValueId v);
 
+ValueId planner_split(Planner *pl, ValueId v, Shard to); /* v in that state: a slice when it has another */
+void planner_push(Planner *pl, const Op *op, Shard out); /* the operator, its results in that state */
+static inline Shard *planner_shard(Planner *pl, ValueId v) { return &pl->p->shard[v]; }
+
+/* rules_net.c */
+void planner_conv(Planner *pl, Op *op);
+void planner_plain(Planner *pl, Op *op); /* plain operators and pooling */
+/* The result's last axis is the last axis of its first input, element by element: a division of it passes through. */
+bool op_keeps_last_axis(const Graph *g, const Op *op);
+/* Weights and biases split by output, the segments of the output's shard. */
+void planner_split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, const Shard *out);
+/* linear, or a convolution with one group. */
+void planner_matmul(Planner *pl, Op *op, int n_weights, bool bias);
+
 /* plan.c */
 Range *planner_ranges(Planner *pl, int n_parts); /* zeroed [n_ranks][n_parts], owned by the plan; NULL on failure */
 void planner_fail(Planner *pl, const char *name, const char *what);

@@ -83,6 +83,13 @@ static void split_images(Planner *pl) {
     }
 }
 
+static void hash_text(XXH64_state_t *s, const Op *op) {
+    StrBuf text = {0};
+    op_attributes(op, &text);
+    if (text.len) XXH64_update(s, text.data, text.len);
+    strbuf_free(&text);
+}
+
 /* Everything in an operator but its name, inputs and outputs. Field by field: padding between them is not data. */
 static void hash_attributes(XXH64_state_t *s, const Op *op) {
     double f[5] = {0};
@@ -129,22 +136,8 @@ static void hash_attributes(XXH64_state_t *s, const Op *op) {
         i[1] = op->u.mix.used;
         i[2] = op->u.mix.normalised;
         break;
-    case OP_VIEW:
-        i[0] = op->u.view.begin;
-        i[1] = op->u.view.end;
-        break;
-    case OP_CONV:
-    case OP_POOL:
-        i[0] = op->u.conv.kh;
-        i[1] = op->u.conv.kw;
-        i[2] = op->u.conv.stride;
-        i[3] = op->u.conv.pad;
-        i[4] = op->u.conv.groups;
-        i[5] = op->u.conv.relu;
-        i[6] = (int64_t)op->u.conv.pool;
-        break;
     case OP_ALLREDUCE: i[0] = op->u.sum.exact; break;
-    default: return;
+    default: hash_text(s, op); return;
     }
     XXH64_update(s, f, sizeof f);
     XXH64_update(s, i, sizeof i);
@@ -177,6 +170,25 @@ static uint64_t hash_plan(const Plan *p) {
     return XXH64_digest(&s);
 }
 
+static void note_form(Plan *p, ValueId v, WeightForm form) {
+    if (p->graph.value[v].kind == VALUE_WEIGHT && p->form[v] < form) p->form[v] = form;
+}
+
+/* A weight has one kind of reader: the matrices of linears are values of their own. */
+static int choose_forms(Plan *p, const Graph *g, Err *e) {
+    p->form = calloc((size_t)g->n_values + 1, sizeof *p->form);
+    if (!p->form) return err_set(e, "out of memory while planning");
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const Op *op = &g->op[i];
+        for (int j = 0; j < op->n_in; j++) {
+            bool matrix = g->value[op->in[j]].n_dims >= 2, packed = matrix && (op->kind == OP_LINEAR || op->kind == OP_EMBED);
+            note_form(p, op->in[j], packed ? WEIGHT_PACKED : op_is_plain(op->kind) ? WEIGHT_PLAIN : WEIGHT_F32);
+        }
+    }
+    for (int i = 0; i < g->n_outputs; i++) note_form(p, g->output[i], WEIGHT_PLAIN);
+    return 0;
+}
+
 int plan_make(const Graph *g, const PlanOptions *o, Plan **out, Err *e) {
     *out = NULL;
     if (o->n_ranks < 1) return err_set(e, "a plan for %d ranks: at least 1 is needed", o->n_ranks);
@@ -184,13 +196,15 @@ int plan_make(const Graph *g, const PlanOptions *o, Plan **out, Err *e) {
     if (!p) return err_set(e, "out of memory while planning");
     p->n_ranks = o->n_ranks;
     Planner pl = {.p = p, .old = g, .o = o, .e = e};
-    pl.failed = copy_values(&pl) != 0;
+    pl.failed = copy_values(&pl) != 0 || choose_forms(p, g, e) != 0;
     if (!pl.failed) {
         if (o->split_batch && o->n_ranks > 1) split_images(&pl);
         else if (o->n_ranks > 1) planner_wishes(&pl);
         for (int32_t i = 0; i < g->n_ops && !pl.failed && !p->graph.failed; i++) planner_apply(&pl, &g->op[i]);
-        p->graph.output = g->output;
-        if (!pl.failed && !p->graph.failed) p->graph.output = planner_replicated(&pl, g->output);
+        p->graph.n_outputs = g->n_outputs;
+        memcpy(p->graph.output, g->output, sizeof g->output);
+        for (int i = 0; i < g->n_outputs && !pl.failed && !p->graph.failed; i++)
+            p->graph.output[i] = planner_replicated(&pl, g->output[i]);
         if (!pl.failed) pl.failed = pass_fuse_residual(&p->graph, e) != 0;
     }
     free(pl.wish);
@@ -213,12 +227,14 @@ void plan_free(Plan *p) {
     }
     graph_free(&p->graph);
     free(p->shard);
+    free(p->form);
     free(p);
 }
 
 int64_t plan_axis_size(const Plan *p, ValueId v, ShardAxis axis) {
     const Value *x = &p->graph.value[v];
-    bool mixture = x->kind == VALUE_WEIGHT && x->n_dims == 3;
+    bool mixture = x->kind == VALUE_WEIGHT && x->n_dims == 3 && p->form[v] == WEIGHT_PACKED;
+    if (x->n_dims == 0) return 1;
     return x->dim[axis == AXIS_LAST ? x->n_dims - 1 : axis == AXIS_FIRST && mixture ? 1 : 0].size;
 }
 
@@ -252,7 +268,8 @@ int plan_weight_skip(const Plan *p, ValueId v, int rank) {
 }
 
 int64_t plan_local_matrices(const Plan *p, ValueId v, int rank) {
-    return p->graph.value[v].n_dims == 3 ? plan_local_size(p, v, AXIS_EXPERTS, rank) : 1;
+    bool mixture = p->graph.value[v].n_dims == 3 && p->form[v] == WEIGHT_PACKED;
+    return mixture ? plan_local_size(p, v, AXIS_EXPERTS, rank) : 1;
 }
 
 int64_t plan_local_size(const Plan *p, ValueId v, ShardAxis axis, int rank) {

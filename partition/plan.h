@@ -39,11 +39,20 @@ typedef struct PlanOptions {
     bool split_batch; /* images are divided over ranks, weights replicated; else channels and heads are divided */
 } PlanOptions;
 
+/* How a weight lies in memory, by what reads it. */
+typedef enum WeightForm {
+    WEIGHT_NONE,   /* nobody reads it */
+    WEIGHT_PACKED, /* a matrix of a linear or an embedding, in panels */
+    WEIGHT_F32,    /* widened: vectors, and the filters of convolutions */
+    WEIGHT_PLAIN,  /* as it is: operands of plain operators, and results of a net that are constants */
+} WeightForm;
+
 typedef struct Plan {
     int n_ranks;
-    Graph graph;   /* with collectives in place */
-    Shard *shard;  /* [graph.n_values] */
-    uint64_t hash; /* over all that decides what a rank computes */
+    Graph graph;      /* with collectives in place */
+    Shard *shard;     /* [graph.n_values] */
+    WeightForm *form; /* [values of the graph before planning] */
+    uint64_t hash;    /* over all that decides what a rank computes */
     struct PlanMemory *memory;
 } Plan;
 

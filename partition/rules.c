@@ -43,12 +43,12 @@ ValueId planner_replicated(Planner *pl, ValueId v) {
     return r;
 }
 
-static ValueId as_split(Planner *pl, ValueId v, Shard to) {
+ValueId planner_split(Planner *pl, ValueId v, Shard to) {
     if (shard_equal(pl->p, shard(pl, v), &to)) return v;
     return convert(pl, planner_replicated(pl, v), OP_SLICE, to);
 }
 
-static void push(Planner *pl, const Op *op, Shard out) {
+void planner_push(Planner *pl, const Op *op, Shard out) {
     graph_push(&pl->p->graph, op);
     for (int i = 0; i < op->n_out; i++) planner_set(pl, op->out[i], out);
 }
@@ -71,8 +71,7 @@ static Shard segment(Planner *pl, const Shard *all, int64_t begin, int64_t n) {
     return s;
 }
 
-/* Weights and biases split by output, the segments of the output's shard. */
-static void split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, const Shard *out) {
+void planner_split_outputs(Planner *pl, const Op *op, int n_weights, bool bias, const Shard *out) {
     int64_t begin = 0;
     for (int i = 0; i < n_weights; i++) {
         ValueId w = op->in[1 + i];
@@ -92,26 +91,34 @@ static bool can_pack_all(Planner *pl, const Op *op, int n_weights, const Shard *
     return true;
 }
 
+/* A convolution's residual comes in the state of its result. */
+static void push_with_residual(Planner *pl, Op *op, Shard out) {
+    ValueId *last = &op->in[op->n_in - 1];
+    if (op->kind == OP_CONV && op->u.conv.residual)
+        *last = out.kind == SHARD_SPLIT ? planner_split(pl, *last, out) : planner_replicated(pl, *last);
+    planner_push(pl, op, out);
+}
+
 /* linear, and conv with one group: (replicated, weight split by output) -> split; (split, weight split by input) ->
  * partial; (rows split, weight replicated) -> rows split; (pairs of some experts, these experts' weights) -> the same
  * pairs. */
-static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
+void planner_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
     if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
     Shard x = *shard(pl, op->in[0]);
     int64_t n = value_columns(pl->old, op->out[0]);
     if (x.kind == SHARD_SPLIT && x.axis != AXIS_LAST) {
         for (int i = 0; i < n_weights && x.axis == AXIS_EXPERTS; i++) planner_set(pl, op->in[1 + i], x);
-        push(pl, op, x);
+        push_with_residual(pl, op, x);
         return;
     }
     if (x.kind == SHARD_SPLIT && can_pack_all(pl, op, n_weights, &x)) {
         for (int i = 0; i < n_weights; i++) planner_set(pl, op->in[1 + i], x);
-        push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
+        planner_push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
         return;
     }
     op->in[0] = planner_replicated(pl, op->in[0]);
     if (pl->p->n_ranks == 1 || pl->wish[op->out[0]].whole) {
-        push(pl, op, replicated);
+        push_with_residual(pl, op, replicated);
         return;
     }
     Shard out = planner_wanted(pl, op->out[0]);
@@ -120,46 +127,12 @@ static void rule_matmul(Planner *pl, Op *op, int n_weights, bool bias) {
     else if (!out.n_parts && n_weights == 1)
         out = planner_even(pl, AXIS_LAST, n, n >= INT64_C(16) * pl->p->n_ranks ? 16 : 1);
     if (!out.n_parts) {
-        push(pl, op, replicated); /* nobody can use a part of it: computed everywhere */
+        push_with_residual(pl, op, replicated); /* nobody can use a part of it: computed everywhere */
         return;
     }
     out.axis = AXIS_LAST;
-    split_outputs(pl, op, n_weights, bias, &out);
-    push(pl, op, out);
-}
-
-static void rule_conv(Planner *pl, Op *op) {
-    bool bias = op->n_in == 3;
-    if (op->u.conv.groups != 1) { /* depthwise: a filter per channel goes where its channel is */
-        if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
-        Shard wanted = pl->p->n_ranks > 1 ? planner_wanted(pl, op->out[0]) : replicated;
-        if (shard(pl, op->in[0])->kind == SHARD_REPLICATED && wanted.n_parts)
-            op->in[0] = as_split(pl, op->in[0], wanted);
-        Shard x = *shard(pl, op->in[0]);
-        if (x.kind == SHARD_SPLIT && x.axis == AXIS_LAST) split_outputs(pl, op, 1, bias, &x);
-        push(pl, op, x);
-        return;
-    }
-    bool relu = op->u.conv.relu;
-    Shard x = *shard(pl, op->in[0]);
-    bool partial = x.kind == SHARD_SPLIT && x.axis == AXIS_LAST;
-    if (!partial || !relu) {
-        rule_matmul(pl, op, 1, bias);
-        return;
-    }
-    /* A sum has to be whole before the relu: it comes apart again. */
-    ValueId out = op->out[0], sum = graph_temp_like(&pl->p->graph, out, op->name);
-    if (sum < 0) {
-        planner_fail(pl, op->name, "out of memory");
-        return;
-    }
-    op->u.conv.relu = false;
-    op->out[0] = sum;
-    for (int i = 1; i < 2; i++) planner_set(pl, op->in[i], x);
-    push(pl, op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
-    Op act = {.kind = OP_RELU, .n_in = 1, .in = {planner_replicated(pl, sum)}, .n_out = 1, .out = {out}};
-    memcpy(act.name, op->name, sizeof act.name);
-    push(pl, &act, replicated);
+    planner_split_outputs(pl, op, n_weights, bias, &out);
+    push_with_residual(pl, op, out);
 }
 
 static bool summed(const Planner *pl, ValueId v) { return v < pl->old->n_values && pl->replica[v] >= 0; }
@@ -171,21 +144,21 @@ static void rule_elementwise2(Planner *pl, Op *op, bool linear) {
     Shard a = *shard(pl, op->in[0]), b = *shard(pl, op->in[1]);
     bool partial = a.kind == SHARD_PARTIAL && b.kind == SHARD_PARTIAL;
     if (partial && linear && !summed(pl, op->in[0]) && !summed(pl, op->in[1])) {
-        push(pl, op, a);
+        planner_push(pl, op, a);
         return;
     }
     if (a.kind == SHARD_PARTIAL) a = *shard(pl, op->in[0] = planner_replicated(pl, op->in[0]));
     if (b.kind == SHARD_PARTIAL) b = *shard(pl, op->in[1] = planner_replicated(pl, op->in[1]));
-    if (a.kind == SHARD_SPLIT) op->in[1] = as_split(pl, op->in[1], a);
-    else if (b.kind == SHARD_SPLIT) op->in[0] = as_split(pl, op->in[0], a = b);
-    push(pl, op, a);
+    if (a.kind == SHARD_SPLIT) op->in[1] = planner_split(pl, op->in[1], a);
+    else if (b.kind == SHARD_SPLIT) op->in[0] = planner_split(pl, op->in[0], a = b);
+    planner_push(pl, op, a);
 }
 
 static void rule_view(Planner *pl, Op *op) {
     if (shard(pl, op->in[0])->kind == SHARD_PARTIAL) op->in[0] = planner_replicated(pl, op->in[0]);
     Shard x = *shard(pl, op->in[0]);
     bool columns = x.kind == SHARD_SPLIT && x.axis == AXIS_LAST;
-    push(pl, op, columns ? segment(pl, &x, op->u.view.begin, op->u.view.end - op->u.view.begin) : x);
+    planner_push(pl, op, columns ? segment(pl, &x, op->u.view.begin, op->u.view.end - op->u.view.begin) : x);
 }
 
 /* Attention by heads: the cache of a rank holds its KV heads only. */
@@ -194,12 +167,12 @@ static void rule_attention(Planner *pl, Op *op) {
         Shard heads = pl->wish[op->in[0]].split;
         if (op->kind == OP_KV_STORE) {
             heads = pl->wish[op->in[2]].split;
-            op->in[1] = as_split(pl, op->in[1], heads);
+            op->in[1] = planner_split(pl, op->in[1], heads);
             planner_set(pl, op->in[2], heads);
         }
-        op->in[0] = as_split(pl, op->in[0], heads);
+        op->in[0] = planner_split(pl, op->in[0], heads);
     }
-    push(pl, op, *shard(pl, op->in[0]));
+    planner_push(pl, op, *shard(pl, op->in[0]));
 }
 
 /* Passes through what is split; a sum has to be whole first. Quantisation groups are not cut. */
@@ -210,20 +183,20 @@ static void rule_pass_through(Planner *pl, Op *op) {
     if (x.kind == SHARD_SPLIT && x.axis == AXIS_LAST)
         for (int i = 0; i < x.n_parts * pl->p->n_ranks; i++) cut |= x.range[i].begin % group || x.range[i].end % group;
     if (x.kind == SHARD_PARTIAL || cut) op->in[0] = planner_replicated(pl, op->in[0]);
-    push(pl, op, *shard(pl, op->in[0]));
+    planner_push(pl, op, *shard(pl, op->in[0]));
 }
 
 /* A rank's pairs are of its experts, or of all with its part of each expert: then their sums are partial already. */
 static void rule_combine(Planner *pl, Op *op) {
     Shard y = *shard(pl, op->in[0]);
     bool some = y.kind == SHARD_SPLIT && y.axis == AXIS_EXPERTS;
-    push(pl, op, some ? (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL} : y);
+    planner_push(pl, op, some ? (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL} : y);
 }
 
 /* A factor for each row goes into partial sums as well. */
 static void rule_gate_rows(Planner *pl, Op *op) {
     op->in[1] = planner_replicated(pl, op->in[1]);
-    push(pl, op, *shard(pl, op->in[0]));
+    planner_push(pl, op, *shard(pl, op->in[0]));
 }
 
 void planner_apply(Planner *pl, const Op *old) {
@@ -232,19 +205,19 @@ void planner_apply(Planner *pl, const Op *old) {
     case OP_EMBED:
         if (pl->p->n_ranks > 1) {
             planner_set(pl, op.in[1], planner_even(pl, AXIS_FIRST, pl->old->value[op.in[1]].dim[0].size, 16));
-            push(pl, &op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
-        } else push(pl, &op, replicated);
+            planner_push(pl, &op, (Shard){SHARD_PARTIAL, AXIS_FIRST, 0, NULL});
+        } else planner_push(pl, &op, replicated);
         break;
-    case OP_LINEAR: rule_matmul(pl, &op, op.u.linear.n_weights, op.u.linear.bias); break;
-    case OP_CONV: rule_conv(pl, &op); break;
+    case OP_LINEAR: planner_matmul(pl, &op, op.u.linear.n_weights, op.u.linear.bias); break;
+    case OP_CONV: planner_conv(pl, &op); break;
     case OP_ADD: rule_elementwise2(pl, &op, true); break;
     case OP_SILU_MUL:
     case OP_GELU_MUL: rule_elementwise2(pl, &op, false); break;
     case OP_VIEW: rule_view(pl, &op); break;
-    case OP_GROUP: push(pl, &op, planner_experts(pl, old)); break;
+    case OP_GROUP: planner_push(pl, &op, planner_experts(pl, old)); break;
     case OP_DISPATCH:
         op.in[0] = planner_replicated(pl, op.in[0]);
-        push(pl, &op, *shard(pl, op.in[1]));
+        planner_push(pl, &op, *shard(pl, op.in[1]));
         break;
     case OP_COMBINE: rule_combine(pl, &op); break;
     case OP_GATE_ROWS: rule_gate_rows(pl, &op); break;
@@ -255,19 +228,23 @@ void planner_apply(Planner *pl, const Op *old) {
     case OP_GELU:
     case OP_SCALE:
     case OP_SOFTCAP:
-    case OP_RELU:
-    case OP_POOL:
     case OP_QUANTISE: rule_pass_through(pl, &op); break;
     case OP_STATS: /* a rank looks at its own part of the vocabulary; the session joins the results */
         if (pl->p->n_ranks > 1 && shard(pl, op.in[0])->kind != SHARD_SPLIT)
-            op.in[0] = as_split(pl, op.in[0], planner_even(pl, AXIS_LAST, value_columns(pl->old, op.in[0]), 1));
-        push(pl, &op, replicated);
+            op.in[0] = planner_split(pl, op.in[0], planner_even(pl, AXIS_LAST, value_columns(pl->old, op.in[0]), 1));
+        planner_push(pl, &op, replicated);
         break;
-    default: /* an operator without a rule gathers first, unless whole rows are split */
+    case OP_POOL: planner_plain(pl, &op); break;
+    default:
+        if (op_is_plain(op.kind)) {
+            planner_plain(pl, &op);
+            break;
+        }
+        /* an operator without a rule gathers first, unless whole rows are split */
         for (int i = 0; i < op.n_in; i++) {
             const Shard *s = shard(pl, op.in[i]);
             if (s->kind != SHARD_SPLIT || s->axis != AXIS_FIRST) op.in[i] = planner_replicated(pl, op.in[i]);
         }
-        push(pl, &op, *shard(pl, op.in[0]));
+        planner_push(pl, &op, *shard(pl, op.in[0]));
     }
 }

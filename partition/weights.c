@@ -16,6 +16,7 @@ typedef struct Slice {
     int n_row, n_column;
     int64_t rows, columns;                      /* local, of each matrix */
     int64_t first_matrix, n_matrices, all_rows; /* local matrices; rows of one in the file */
+    int64_t window;                             /* elements of the axes between rows and columns, when not packed */
     int skip;                                   /* PackedWeights.skip */
     size_t row_bytes;                           /* in the file */
     size_t part_bytes;                          /* of those, what holds the local columns: whole blocks */
@@ -66,24 +67,25 @@ static void bytes_of(QType t, Range r, size_t *at, size_t *n) {
     *n = r.begin == r.end ? 0 : (size_t)(end - begin) * (size_t)qtype_info(t)->block_bytes;
 }
 
-static bool is_matrix(const Value *v) { return v->n_dims == 2 || v->n_dims == 3; }
-
 static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
     const Value *x = &l->p->graph.value[v];
     *s = (Slice){.v = x};
     int64_t columns = plan_axis_size(l->p, v, AXIS_LAST);
-    if (x->n_dims == 1) { /* a vector is one row */
+    if (x->n_dims <= 1) { /* a vector is one row */
         s->row[0] = (Range){0, 1};
         s->n_row = 1;
     } else s->n_row = plan_local_ranges(l->p, v, AXIS_FIRST, l->rank, s->row);
-    s->n_column = plan_local_ranges(l->p, v, x->n_dims == 1 ? AXIS_FIRST : AXIS_LAST, l->rank, s->column);
+    s->n_column = plan_local_ranges(l->p, v, x->n_dims <= 1 ? AXIS_FIRST : AXIS_LAST, l->rank, s->column);
     s->rows = total(s->row, s->n_row);
     s->columns = total(s->column, s->n_column);
     s->whole_rows = s->columns == columns;
-    s->skip = is_matrix(x) ? plan_weight_skip(l->p, v, l->rank) : 0;
+    bool packed = l->p->form[v] == WEIGHT_PACKED;
+    s->window = 1;
+    for (int i = 1; i < x->n_dims - 1; i++) s->window *= x->dim[i].size;
+    s->skip = packed ? plan_weight_skip(l->p, v, l->rank) : 0;
     s->all_rows = plan_axis_size(l->p, v, AXIS_FIRST);
     s->n_matrices = plan_local_matrices(l->p, v, l->rank);
-    if (x->n_dims == 3) {
+    if (packed && x->n_dims == 3) {
         Range experts[SHARD_PARTS];
         plan_local_ranges(l->p, v, AXIS_EXPERTS, l->rank, experts);
         s->first_matrix = experts[0].begin;
@@ -93,12 +95,12 @@ static int slice_of(Loader *l, ValueId v, Slice *s, Err *e) {
         bytes_of(x->type, s->column[k], &at, &bytes);
         s->part_bytes += bytes;
     }
-    if (!is_matrix(x) && qtype_info(x->type)->group != 1)
+    if (!packed && qtype_info(x->type)->group != 1)
         return err_set(e, "tensor %s: only a matrix can have type %s", x->name, qtype_info(x->type)->name);
     if (!qtype_bytes(x->type, (uint64_t)columns, &s->row_bytes))
         return err_set(e, "tensor %s: rows of %" PRId64 " values are no whole number of blocks of %s", x->name, columns,
                        qtype_info(x->type)->name);
-    if (is_matrix(x) && !plan_can_pack(x->type, s->column, s->n_column))
+    if (packed && !plan_can_pack(x->type, s->column, s->n_column))
         return err_set(e, "tensor %s: its columns cannot be divided so: %s has groups of %d values, in blocks of %d",
                        x->name, qtype_info(x->type)->name, qtype_info(x->type)->group, qtype_info(x->type)->block);
     return 0;
@@ -198,27 +200,28 @@ static void load_worker(void *arg, int thread, int n_threads) {
     }
 }
 
-/* A vector, or a convolution's weights [o][kh][kw][i]: few values, read by the calling thread. */
+/* What is not packed: few values, read by the calling thread. */
 static int load_values(Loader *l, ValueId v, Err *e) {
     const Slice *s = &l->slice[v];
     const Value *x = s->v;
-    int64_t window = x->n_dims == 4 ? x->dim[1].size * x->dim[2].size : 1;
-    size_t size = (size_t)qtype_info(x->type)->block_bytes;
+    const LocalWeight *w = &l->w->weight[v];
+    size_t size = (size_t)qtype_info(x->type)->block_bytes, to_size = w->values ? sizeof(float) : size;
     int64_t all = plan_axis_size(l->p, v, AXIS_LAST);
-    float *to = l->w->weight[v].values;
+    uint8_t *to = w->values ? (uint8_t *)w->values : w->data;
     enum { AT_ONCE = 1024 };
-    uint8_t raw[AT_ONCE * sizeof(float)];
+    uint8_t raw[AT_ONCE * sizeof(double)];
     for (int64_t r = 0; r < s->rows; r++)
-        for (int64_t k = 0; k < window; k++)
+        for (int64_t k = 0; k < s->window; k++)
             for (int c = 0; c < s->n_column; c++)
                 for (int64_t i = s->column[c].begin; i < s->column[c].end; i += AT_ONCE) {
                     int64_t n = i64_min(AT_ONCE, s->column[c].end - i);
-                    uint64_t at = (uint64_t)((global_index(s->row, s->n_row, r) * window + k) * all + i);
+                    uint64_t at = (uint64_t)((global_index(s->row, s->n_row, r) * s->window + k) * all + i);
                     if (fetch(l, x, at * size, (size_t)n * size, raw, e)) return -1;
-                    int64_t first = x->memory ? -1 : qtype_first_broken(x->type, raw, n);
+                    int64_t first = x->memory || !w->values ? -1 : qtype_first_broken(x->type, raw, n);
                     if (first >= 0) return broken(l, x, (at + (uint64_t)first) * size, e);
-                    qtype_dequantise(x->type, raw, n, to);
-                    to += n;
+                    if (w->values) qtype_dequantise(x->type, raw, n, (float *)(void *)to);
+                    else memcpy(to, raw, (size_t)n * size);
+                    to += (size_t)n * to_size;
                 }
     return 0;
 }
@@ -235,20 +238,21 @@ static int place(Loader *l, Err *e) {
         }
         for (ValueId v = 0; v < g->n_values; v++) {
             const Value *x = &g->value[v];
-            if (x->kind != VALUE_WEIGHT) continue;
+            WeightForm form = l->p->form[v];
+            if (x->kind != VALUE_WEIGHT || form == WEIGHT_NONE) continue;
             Slice *s = &l->slice[v];
             LocalWeight *w = &l->w->weight[v];
             size_t panel_bytes = 0, matrix_bytes = 0, bytes;
             if (!pass && slice_of(l, v, s, e)) return -1;
-            if (is_matrix(x)) {
+            if (form == WEIGHT_PACKED) {
                 if (!packed_panel_bytes(x->type, s->skip, s->columns, &panel_bytes))
                     return err_set(e, "tensor %s: %" PRId64 " columns of %s cannot be packed", x->name, s->columns,
                                    qtype_info(x->type)->name);
                 matrix_bytes = (size_t)packed_panels(s->rows) * panel_bytes;
                 bytes = (size_t)s->n_matrices * matrix_bytes;
             } else {
-                int64_t window = x->n_dims == 4 ? x->dim[1].size * x->dim[2].size : 1;
-                bytes = (size_t)(s->rows * window * s->columns) * sizeof(float);
+                size_t size = form == WEIGHT_F32 ? sizeof(float) : nd_size(x->type);
+                bytes = (size_t)(s->rows * s->window * s->columns) * size;
             }
             if (!pass) {
                 if (!size_add(need, round_up(bytes, 64) + 64, &need))
@@ -262,8 +266,9 @@ static int place(Loader *l, Err *e) {
                 if (!at) return err_set(e, "tensor %s finds no place in its arena", x->name);
                 w->n_matrices = s->n_matrices;
                 w->matrix_bytes = matrix_bytes;
-                if (is_matrix(x)) w->packed = (PackedWeights){x->type, s->rows, s->columns, at, s->skip};
-                else w->values = at;
+                if (form == WEIGHT_PACKED) w->packed = (PackedWeights){x->type, s->rows, s->columns, at, s->skip};
+                else if (form == WEIGHT_F32) w->values = at;
+                else w->data = at;
             }
             for (int64_t m = 0; m < s->n_matrices; m++)
                 for (int64_t i = 0; i < panels; i += step, n_chunks += !pass)
@@ -292,7 +297,7 @@ static int load(Loader *l, Pool *pool, Err *e) {
     if (place(l, e) || make_buffers(l, pool_size(pool), e)) return -1;
     const Graph *g = &l->p->graph;
     for (ValueId v = 0; v < g->n_values; v++)
-        if (l->w->weight[v].values && load_values(l, v, e)) return -1;
+        if ((l->w->weight[v].values || l->w->weight[v].data) && load_values(l, v, e)) return -1;
     pool_run(pool, load_worker, l);
     if (atomic_load(&l->failed)) {
         if (e) *e = l->err;

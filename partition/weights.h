@@ -9,10 +9,11 @@
 
 /* One weight value as this rank holds it. */
 typedef struct LocalWeight {
-    PackedWeights packed; /* a matrix: local rows and columns; the first of several (experts) */
+    PackedWeights packed; /* WEIGHT_PACKED: local rows and columns; the first of several (experts) */
     int64_t n_matrices;
     size_t matrix_bytes; /* from one to the next */
-    float *values;       /* a vector [local rows], or a convolution [local o][kh][kw][local i]; NULL for a matrix */
+    float *values;       /* WEIGHT_F32: a vector [local rows], or filters [local o][kh][kw][local i]; else NULL */
+    void *data;          /* WEIGHT_PLAIN: local elements of its type; else NULL */
 } LocalWeight;
 
 typedef struct Weights {

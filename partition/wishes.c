@@ -107,7 +107,8 @@ void planner_wishes(Planner *pl) {
         case OP_CONV:
             if (op->u.conv.groups == 1)
                 want_unit(pl, op->in[0], float_unit(value_columns(g, op->in[0]), pl->p->n_ranks));
-            else pass_on(pl, op->out[0], op->in[0]);
+            else if (op->u.conv.groups == value_columns(g, op->out[0])) pass_on(pl, op->out[0], op->in[0]);
+            if (op->u.conv.residual) pass_on(pl, op->out[0], op->in[op->n_in - 1]);
             break;
         case OP_ATTENTION: divide_heads(pl, op); break;
         case OP_ROUTE: pl->wish[op->in[0]].whole = true; break;
@@ -130,10 +131,9 @@ void planner_wishes(Planner *pl) {
         case OP_GELU:
         case OP_SCALE:
         case OP_SOFTCAP:
-        case OP_RELU:
-        case OP_POOL:
         case OP_QUANTISE: pass_on(pl, op->out[0], op->in[0]); break;
-        default: break;
+        default:
+            if (op_keeps_last_axis(g, op)) pass_on(pl, op->out[0], op->in[0]);
         }
     }
 }

@@ -105,7 +105,7 @@ static inline void mixture_graph(const Mixture *m, QType act, Graph *g) {
             graph_linear(g, "srouter", x, mixture_matrix(g, "srouter.w", QT_F32, 1, d, &m->shared_router), -1);
         y = graph_add(g, "sum", y, graph_gate_rows(g, "sgated", h, open));
     }
-    g->output = y;
+    g->output[0] = y;
     Err e = {""};
     bool ok = !graph_check(g, &e) && !passes_run(g, act, &e);
     if (!ok) printf("\n%s: %s", m->s.what, e.msg);

@@ -28,6 +28,15 @@ static const QTypeInfo infos[QT_COUNT] = {
     [QT_I32] =    {"I32",       26,   32,     1,     1,     4,          0,          0, NULL,         false, false, false},
     [QT_A8] =     {"A8",        -1,    8,    32,    32,     0,          0,          0, NULL,         false, false, false},
     [QT_A16] =    {"A16",       -1,   16,    32,    32,     0,          0,          0, NULL,         false, false, false},
+    [QT_F64] =    {"F64",       -1,   64,     1,     1,     8,          0,          0, NULL,         false, false, false},
+    [QT_I8] =     {"I8",        -1,    8,     1,     1,     1,          0,          0, NULL,         false, false, false},
+    [QT_U8] =     {"U8",        -1,    8,     1,     1,     1,          0,          0, NULL,         false, false, false},
+    [QT_I16] =    {"I16",       -1,   16,     1,     1,     2,          0,          0, NULL,         false, false, false},
+    [QT_U16] =    {"U16",       -1,   16,     1,     1,     2,          0,          0, NULL,         false, false, false},
+    [QT_U32] =    {"U32",       -1,   32,     1,     1,     4,          0,          0, NULL,         false, false, false},
+    [QT_I64] =    {"I64",       -1,   64,     1,     1,     8,          0,          0, NULL,         false, false, false},
+    [QT_U64] =    {"U64",       -1,   64,     1,     1,     8,          0,          0, NULL,         false, false, false},
+    [QT_BOOL] =   {"BOOL",      -1,    8,     1,     1,     1,          0,          0, NULL,         false, false, false},
 };
 /* clang-format on */
 

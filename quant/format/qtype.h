@@ -29,6 +29,15 @@ typedef enum QType {
     QT_I32,    /* token ids and positions */
     QT_A8,     /* activations: int8 in [-127, 127], dynamic fp32 scale per 32, with the sum of each group's codes */
     QT_A16,    /* activations: codes of 16 bits as two int8 planes, otherwise like QT_A8 */
+    QT_F64,    /* from here: plain elements of the arrays in nets (kernels/nd.h) */
+    QT_I8,
+    QT_U8,
+    QT_I16,
+    QT_U16,
+    QT_U32,
+    QT_I64,
+    QT_U64,
+    QT_BOOL, /* a byte, 0 or 1 */
     QT_COUNT
 } QType;
 

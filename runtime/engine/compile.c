@@ -24,7 +24,6 @@ StepFn *step_function(OpKind k) {
         [OP_GELU] = step_gelu,
         [OP_SCALE] = step_scale,
         [OP_SOFTCAP] = step_scale,
-        [OP_RELU] = step_relu,
         [OP_ADD] = step_add,
         [OP_VIEW] = NULL,
         [OP_SELECT] = step_select,
@@ -36,12 +35,12 @@ StepFn *step_function(OpKind k) {
         [OP_GATE_ROWS] = step_gate_rows,
         [OP_STATS] = step_stats,
         [OP_CONV] = step_conv,
-        [OP_POOL] = step_pool,
+        [OP_POOL] = step_plain,
         [OP_ALLREDUCE] = step_allreduce,
         [OP_ALLGATHER] = step_allgather,
         [OP_SLICE] = step_slice,
     };
-    return table[k];
+    return op_is_plain(k) && k != OP_RESHAPE ? step_plain : table[k];
 }
 
 static int out_of_memory(Err *e) { return err_set(e, "out of memory while compiling the plan"); }
@@ -118,24 +117,49 @@ static int compile_gather(Exec *x, const Op *op, Step *s, Err *e) {
     int64_t parts = 0, per = axis == AXIS_FIRST ? s->out.h * s->out.w * s->out.columns : s->out.capacity;
     for (int r = 0; r < p->n_ranks; r++) parts += plan_local_size(p, op->in[0], axis, r);
     s->gather_bytes = calloc((size_t)p->n_ranks, sizeof *s->gather_bytes);
-    size_t bytes = (size_t)(parts * per + 1) * sizeof(float);
+    size_t bytes = (size_t)(parts * per + 1) * nd_size(s->out.type);
     s->gather = malloc(bytes);
     return s->gather && s->gather_bytes ? 0 : out_of_memory(e);
 }
 
+/* Operands and result as arrays; a weight lies where the loader put it. */
+static int compile_plain(Exec *x, const Op *op, Step *s, Err *e) {
+    const Plan *p = x->plan;
+    s->nd = calloc((size_t)op->n_in + 1, sizeof *s->nd);
+    if (!s->nd) return out_of_memory(e);
+    for (int i = 0; i <= op->n_in; i++) {
+        ValueId v = i < op->n_in ? op->in[i] : op->out[0];
+        const LocalWeight *w = &x->weights->weight[v];
+        Nd nd = value_nd(&p->graph, v);
+        nd.data = p->graph.value[v].kind != VALUE_WEIGHT ? x->buf[v].data : w->data ? w->data : (void *)w->values;
+        if (nd.n_dims > 0) nd.dim[0] = plan_local_size(p, v, AXIS_FIRST, x->rank);
+        if (nd.n_dims > 1) nd.dim[nd.n_dims - 1] = plan_local_size(p, v, AXIS_LAST, x->rank);
+        s->nd[i] = nd;
+    }
+    return 0;
+}
+
 static int compile_conv(Exec *x, const Op *op, Step *s, Err *e) {
     const Buf *in = &s->in[0];
+    const Graph *g = &x->plan->graph;
+    if (g->value[op->in[0]].type != QT_F32 || g->value[op->in[0]].n_dims != 4 ||
+        g->value[op->in[1]].kind != VALUE_WEIGHT) {
+        s->run = step_plain;
+        return compile_plain(x, op, s, e);
+    }
+    compile_weights(x, op, s, 1, op->u.conv.bias);
+    int64_t groups = op->u.conv.groups, whole = value_columns(g, op->in[0]);
     ConvShape c = {.n = in->rows / (in->h * in->w),
                    .h = in->h,
                    .w = in->w,
                    .c = in->columns,
                    .o = s->out.columns,
-                   .kh = op->u.conv.kh,
-                   .kw = op->u.conv.kw,
-                   .stride = op->u.conv.stride,
-                   .pad = op->u.conv.pad,
-                   .depthwise = op->u.conv.groups != 1,
-                   .relu = op->u.conv.relu};
+                   .win = op->u.conv.window,
+                   .groups = groups == whole ? in->columns : groups, /* depthwise: of the local channels */
+                   .residual = op->u.conv.residual,
+                   .act = op->u.conv.act.fn,
+                   .a = (float)op->u.conv.act.a,
+                   .b = (float)op->u.conv.act.b};
     return conv_create(&c, s->w[0]->values, s->bias[0], pool_size(x->pool), &s->conv, e)
                ? err_context(e, "%s", op->name)
                : 0;
@@ -168,19 +192,20 @@ static int compile_op(Exec *x, const Op *op, Step *s, Err *e) {
         s->first = mine->kind == SHARD_SPLIT ? mine->range[x->rank].begin : 0;
         return 0;
     }
-    case OP_CONV: compile_weights(x, op, s, 1, op->n_in == 3); return compile_conv(x, op, s, e);
+    case OP_CONV: return compile_conv(x, op, s, e);
+    case OP_POOL: return compile_plain(x, op, s, e);
     case OP_ROPE_TABLE: return compile_rope_table(x, op, s, e);
     case OP_KV_STORE:
     case OP_ATTENTION: return compile_attention(x, op, s, e);
     case OP_ALLGATHER: return compile_gather(x, op, s, e);
     case OP_SLICE: s->n_parts = plan_local_ranges(p, op->out[0], p->shard[op->out[0]].axis, x->rank, s->part); return 0;
-    default: return 0;
+    default: return op_is_plain(op->kind) ? compile_plain(x, op, s, e) : 0;
     }
 }
 
-/* A slice that is one piece, and a view, are no work: their buffers lie in their input's. */
+/* Most slices that are one piece, and views, are no work: their buffers lie in their input's. */
 static bool needs_step(const Exec *x, const Op *op) {
-    if (op->kind == OP_SLICE && x->plan->shard[op->out[0]].n_parts == 1) return false;
+    if (op->kind == OP_SLICE && slice_is_alias(x, op)) return false;
     return step_function(op->kind) != NULL;
 }
 
@@ -249,6 +274,7 @@ void exec_free(Exec *x) {
         free(x->step[i].freq);
         free(x->step[i].gather_bytes);
         free(x->step[i].gather);
+        free(x->step[i].nd);
         conv_free(x->step[i].conv);
     }
     free(x->step);

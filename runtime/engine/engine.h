@@ -7,6 +7,7 @@
 #include "engine/sheaf.h"
 #include "engine/tokenizer.h"
 #include "graph/arch.h"
+#include "graph/onnx.h"
 
 /* SheafErr and Err are the same struct under two names, so that sheaf.h needs no other header. */
 _Static_assert(sizeof(SheafErr) == sizeof(Err), "SheafErr is Err");
@@ -29,6 +30,8 @@ struct SheafRuntime {
 
 struct SheafModel {
     SheafRuntime *rt;
+    OnnxModel *onnx;           /* of a net; what follows until `content` is then empty */
+    SheafPort *input, *result; /* of a net; owned */
     ModelFile *file;
     Tokenizer *tokenizer;
     Graph graph; /* after the passes, before partitioning */
@@ -46,3 +49,9 @@ int placement_plan(int ranks, SheafPlanRank *places, char *machine, size_t size,
 
 /* Fills m->info from the file (model.c). */
 int model_describe(SheafModel *m, Err *e);
+/* A net's file: opens and describes it (net_model.c). */
+int net_model_open(SheafModel *m, const char *path, Err *e);
+void net_model_close(SheafModel *m);
+/* The library's types under sheaf.h's names. */
+SheafType net_type(QType t);
+QType net_qtype(SheafType t);

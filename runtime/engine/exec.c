@@ -54,7 +54,18 @@ void *exec_input(Exec *x, const char *name) {
     return NULL;
 }
 
-const void *exec_output(const Exec *x) { return x->buf[x->plan->graph.output].data; }
+void *exec_nth_input(Exec *x, int i) {
+    const Graph *g = &x->plan->graph;
+    for (ValueId v = 0; v < g->n_values; v++)
+        if (g->value[v].kind == VALUE_INPUT && i-- == 0) return x->buf[v].data;
+    return NULL;
+}
+
+const void *exec_output(const Exec *x, int i) {
+    ValueId v = x->plan->graph.output[i];
+    const LocalWeight *w = &x->weights->weight[v];
+    return x->plan->graph.value[v].kind == VALUE_WEIGHT ? w->data : x->buf[v].data;
+}
 
 const Candidate *exec_candidates(const Exec *x, int64_t row) { return x->candidate + row * x->o.top; }
 

@@ -62,11 +62,12 @@ void exec_free(Exec *x);
 /* The memory of an input (this rank's part, rows one after the other), to be filled before exec_run; NULL: no such
  * input. */
 void *exec_input(Exec *x, const char *name);
+void *exec_nth_input(Exec *x, int i); /* the i-th of the graph's values that are inputs */
 /* Runs the list. Collective. An error leaves the job unusable: the ranks no longer agree. */
 int exec_run(Exec *x, const ExecStep *s, Err *e);
 
-/* The graph's output after exec_run, rows x columns; for OP_STATS [R] RowStats. Valid until the next run. */
-const void *exec_output(const Exec *x);
+/* Output i of the graph after exec_run, rows x columns; for OP_STATS [R] RowStats. Valid until the next run. */
+const void *exec_output(const Exec *x, int i);
 const Candidate *exec_candidates(const Exec *x, int64_t row); /* [top] */
 /* This rank's logits of a row (the input of OP_STATS) and the index of the first; *n of them. */
 const float *exec_logits(const Exec *x, int64_t row, int64_t *first, int64_t *n);

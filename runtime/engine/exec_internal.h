@@ -55,6 +55,7 @@ struct Step {
     HeadGroup *group;
     int n_groups, n_heads; /* local query heads */
     Conv *conv;
+    Nd *nd;               /* plain operators: [n_in + 1] operands, then the result */
     float table_scale;    /* rope table: of cosine and sine */
     double *freq;         /* rope table: [rope_dim / 2] angles per position */
     size_t *gather_bytes; /* allgather: [n_ranks], scratch of a run */
@@ -117,6 +118,8 @@ void exec_fail(Exec *x, const Step *s, const Err *e);
 
 /* layout.c: buffers for every value, from the lives of values; and the bytes of a state. */
 int exec_layout(Exec *x, Err *e);
+/* A slice that is one piece needs no copy, unless a reader wants its rows without the other columns between them. */
+bool slice_is_alias(const Exec *x, const Op *op);
 int exec_state_size(const Plan *p, int rank, const ExecOptions *o, ValueId v, size_t *bytes, Err *e);
 /* compile.c fills the steps; step_function names what carries one out, NULL: the operator needs no step. */
 StepFn *step_function(OpKind k);
@@ -125,5 +128,4 @@ StepFn step_embed, step_linear, step_norm, step_quantise, step_rope_table, step_
     step_gated, step_gelu, step_headnorm, step_scale, step_select, step_mean_rows,
     step_stats; /* steps_lm.c, steps_attention.c */
 StepFn step_route, step_group, step_dispatch, step_combine, step_gate_rows, step_expert_linear; /* steps_experts.c */
-StepFn step_relu, step_add, step_conv, step_pool, step_allreduce, step_allgather,
-    step_slice; /* steps_cnn.c, steps_comm.c */
+StepFn step_add, step_plain, step_conv, step_allreduce, step_allgather, step_slice; /* steps_cnn.c, steps_comm.c */

@@ -14,13 +14,26 @@ typedef struct Life {
     size_t bytes, offset;
 } Life;
 
+static bool wants_dense(OpKind k) { return op_is_plain(k) || k == OP_CONV || k == OP_POOL; }
+
+bool slice_is_alias(const Exec *x, const Op *op) {
+    const Graph *g = &x->plan->graph;
+    const Shard *s = &x->plan->shard[op->out[0]];
+    if (s->n_parts != 1 || s->axis == AXIS_FIRST) return s->n_parts == 1;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int j = 0; j < g->op[i].n_in; j++)
+            if (g->op[i].in[j] == op->out[0] && wants_dense(g->op[i].kind)) return false;
+    return true;
+}
+
 static bool shares_input(const Exec *x, const Op *op) {
     const Graph *g = &x->plan->graph;
     switch (op->kind) {
     case OP_VIEW:
     case OP_ROPE: return true;
+    case OP_RESHAPE: return g->value[op->in[0]].kind != VALUE_WEIGHT;
     case OP_ALLREDUCE: return graph_uses(g, op->in[0]) == 1;
-    case OP_SLICE: return x->plan->shard[op->out[0]].n_parts == 1;
+    case OP_SLICE: return slice_is_alias(x, op);
     default: return false;
     }
 }
@@ -45,15 +58,21 @@ static void place_alias(const Exec *x, const Op *op, Life *life) {
     }
 }
 
+/* A part of the columns, with the other columns between its rows; else an alias is as dense as its root. */
+static bool is_view(const Exec *x, ValueId v) {
+    const Op *op = &x->plan->graph.op[x->plan->graph.value[v].producer];
+    return op->kind != OP_RESHAPE;
+}
+
 /* Shape of a value on this rank. */
 static Buf describe(const Exec *x, ValueId v) {
     const Plan *p = x->plan;
     const Value *val = &p->graph.value[v];
-    Buf b = {.type = val->type, .sym = val->dim[0].sym, .columns = 1, .h = 1, .w = 1};
+    Buf b = {.type = val->type, .sym = val->n_dims ? val->dim[0].sym : DIM_CONST, .columns = 1, .h = 1, .w = 1};
     if (val->n_dims > 1) b.columns = plan_local_size(p, v, AXIS_LAST, x->rank);
-    if (val->n_dims == 4) {
-        b.h = val->dim[1].size;
-        b.w = val->dim[2].size;
+    if (val->n_dims > 2) { /* an image, or what has as many axes: those between the first and the last */
+        b.w = val->dim[val->n_dims - 2].size;
+        for (int i = 1; i < val->n_dims - 2; i++) b.h *= val->dim[i].size;
     }
     b.ld = b.columns;
     const Shard *s = &p->shard[v];
@@ -70,7 +89,7 @@ static size_t bytes_of(const Exec *x, const Buf *b, const Op *producer) {
     if (producer && producer->kind == OP_GROUP) return groups_bytes(b);
     if (producer && producer->kind == OP_STATS) return (size_t)x->o.max_outputs * sizeof(RowStats);
     if (qtype_planes(b->type)) return act_bytes(b->capacity, b->columns, qtype_planes(b->type));
-    return (size_t)(b->capacity * b->columns) * sizeof(float); /* ids are 4 bytes too */
+    return (size_t)(b->capacity * b->columns) * nd_size(b->type);
 }
 
 /* The lowest offset at which `bytes` fit beside what is alive. */
@@ -157,7 +176,7 @@ int exec_layout(Exec *x, Err *e) {
         if (op->kind == OP_GROUP) describe_experts(x, op); /* how large they are; where, when all have a place */
         if (op->kind == OP_STATS) life[life[op->in[0]].root].last = g->n_ops; /* exec_logits */
     }
-    life[life[g->output].root].last = g->n_ops;
+    for (int i = 0; i < g->n_outputs; i++) life[life[g->output[i]].root].last = g->n_ops;
     size_t need = assign(x, life, alive);
     if (arena_create(&x->activations, need + 64, -1, e)) {
         err_context(e, "memory for activations");
@@ -170,8 +189,8 @@ int exec_layout(Exec *x, Err *e) {
         const Buf *root = &x->buf[life[v].root];
         b->data = x->activations.base + life[life[v].root].offset;
         if (life[v].root != v) {
-            b->ld = root->ld;
-            b->data += (size_t)(life[v].skip * b->h * b->w * root->ld + life[v].shift) * sizeof(float);
+            b->ld = is_view(x, v) ? root->ld : b->columns;
+            b->data += (size_t)(life[v].skip * b->h * b->w * root->ld + life[v].shift) * nd_size(b->type);
         }
     }
     for (int32_t i = 0; i < g->n_ops; i++) describe_experts(x, &g->op[i]);

@@ -1,7 +1,10 @@
 /* A model file: its graph, its tokenizer, and what there is to say about it; and plans for any number of ranks. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/size.h"
 #include "engine/engine.h"
@@ -38,7 +41,20 @@ static int make_tokenizer(SheafModel *m, Err *e) {
                    (long long)tokens, (long long)m->shape.vocab);
 }
 
+/* By the first bytes. A file that cannot be read is for the reader of language models to complain about. */
+static bool is_net(const char *path) {
+    uint8_t head[16];
+    struct stat s;
+    if (stat(path, &s) || !S_ISREG(s.st_mode)) return false; /* opening others may wait */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t n = read(fd, head, sizeof head);
+    close(fd);
+    return n > 0 && onnx_is_file(head, (size_t)n);
+}
+
 static int open_model(SheafModel *m, const char *path, QType act, Err *e) {
+    if (is_net(path)) return net_model_open(m, path, e);
     if (model_file_open(path, &m->file, e) || arch_build(m->file, &m->graph, &m->shape, e) ||
         passes_run(&m->graph, act, e) || make_tokenizer(m, e))
         return -1;
@@ -52,8 +68,7 @@ int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, Sheaf
     bool failed = !m || open_model(m, path, rt->activations, &mine) != 0;
     if (!m) err_set(&mine, "out of memory");
     else m->rt = rt;
-    if (comm_agree(rt->comm, failed, &mine, e) ||
-        comm_same(rt->comm, model_file_bytes(m->file), "the model file's size", e) ||
+    if (comm_agree(rt->comm, failed, &mine, e) || comm_same(rt->comm, m->info.file_bytes, "the model file's size", e) ||
         comm_same(rt->comm, m->content, "the model file's content", e)) {
         sheaf_model_close(m);
         return -1;
@@ -80,6 +95,7 @@ void sheaf_model_close(SheafModel *m) {
     tokenizer_free(m->tokenizer);
     graph_free(&m->graph);
     model_file_close(m->file);
+    net_model_close(m);
     free(m->strings);
     free(m);
 }
@@ -186,6 +202,7 @@ int sheaf_tokenize(const SheafModel *m, const char *text, size_t bytes, bool bos
                    size_t *n, SheafErr *err) {
     *ids = NULL;
     *n = 0;
+    if (m->onnx) return err_set(err_of(err), "%s is a net: it takes arrays, no text", onnx_path(m->onnx));
     return tokenizer_encode(m->tokenizer, text, bytes, bos, special, ids, n, err_of(err));
 }
 
@@ -239,6 +256,7 @@ static void advise(const SheafModel *m, const Plan *p, char *text, size_t size) 
 int sheaf_plan(const SheafModel *m, int ranks, int64_t n_ctx, SheafPlan **out, SheafErr *err) {
     Err *e = err_of(err);
     *out = NULL;
+    if (m->onnx) return err_set(e, "%s: plans of nets are not shown yet", onnx_path(m->onnx));
     if (ranks < 1 || ranks > 4096) return err_set(e, "a plan for %d ranks: 1 to 4096 are possible", ranks);
     if (n_ctx < 1) return err_set(e, "a context of %lld tokens: at least 1 is needed", (long long)n_ctx);
     Plan *p;

@@ -146,6 +146,7 @@ int sheaf_session_open(SheafModel *m, const SheafSessionOptions *o, SheafSession
     Comm *c = m->rt->comm;
     uint64_t began = trace_now();
     *out = NULL;
+    if (m->onnx) return err_set(e, "%s is a net: it has no sessions", onnx_path(m->onnx));
     SheafSession *s = calloc(1, sizeof *s);
     if (comm_agree(c, !s, &(Err){"out of memory"}, e)) {
         free(s);
@@ -212,7 +213,7 @@ static int prepare(SheafSession *s, const Descriptor *d, ExecStep *step, Err *e)
 /* Every rank's RowStats and candidates, in rank order, in s->gathered. */
 static int gather_results(SheafSession *s, const Descriptor *d, Err *e) {
     size_t rows = (size_t)d->n_outputs, top = (size_t)d->top, bytes = result_bytes(d->n_outputs, d->top);
-    memcpy(s->mine, exec_output(s->exec), rows * sizeof(RowStats));
+    memcpy(s->mine, exec_output(s->exec, 0), rows * sizeof(RowStats));
     uint8_t *at = s->mine + rows * sizeof(RowStats);
     for (size_t r = 0; r < rows; r++, at += top * sizeof(Candidate))
         memcpy(at, exec_candidates(s->exec, (int64_t)r), top * sizeof(Candidate));
@@ -223,7 +224,7 @@ static int gather_results(SheafSession *s, const Descriptor *d, Err *e) {
 /* Whole rows of logits: the ranks' parts, each [rows][part], follow each other in rank order in s->all_logits. */
 static int gather_logits(SheafSession *s, const Descriptor *d, Err *e) {
     const Plan *p = s->plan;
-    ValueId logits = p->graph.op[p->graph.value[p->graph.output].producer].in[0];
+    ValueId logits = p->graph.op[p->graph.value[p->graph.output[0]].producer].in[0];
     size_t before = 0;
     for (int i = 0; i < p->n_ranks; i++) {
         s->gather_bytes[i] = (size_t)(d->n_outputs * plan_local_size(p, logits, AXIS_LAST, i)) * sizeof(float);
@@ -337,7 +338,7 @@ static void merge_row(const SheafSession *s, const Descriptor *d, int64_t r, She
 /* From parts [rank][rows][part] to rows of the whole vocabulary. */
 static void merge_logits(const SheafSession *s, const Descriptor *d, float *out) {
     const Plan *p = s->plan;
-    ValueId logits = p->graph.op[p->graph.value[p->graph.output].producer].in[0];
+    ValueId logits = p->graph.op[p->graph.value[p->graph.output[0]].producer].in[0];
     const float *part = s->all_logits;
     for (int i = 0; i < p->n_ranks; i++) {
         Range range[SHARD_PARTS];
@@ -426,7 +427,7 @@ int sheaf_embed(SheafSession *s, const SheafSequence *seqs, size_t n, const Shea
         s->broken = true;
         return -1;
     }
-    memcpy(out, exec_output(s->exec), n * (size_t)width * sizeof *out);
+    memcpy(out, exec_output(s->exec, 0), n * (size_t)width * sizeof *out);
     for (size_t i = 0; i < n; i++)
         if (finish_embedding(out + (int64_t)i * width, width, o->normalize, e)) return -1;
     return 0;

@@ -98,6 +98,8 @@ typedef struct SheafTypeCount { /* how much of the file has which type */
 } SheafTypeCount;
 
 typedef struct SheafModelInfo { /* strings live as long as the model; "" when the file does not say */
+    bool net;                   /* named arrays in and out (sheaf_net_*); else a language model (sheaf_session_*) */
+    int64_t operators;          /* of a net, as the file has them */
     const char *format, *architecture, *name, *license, *size_label, *tokenizer, *pre_tokenizer, *chat_template;
     uint64_t file_bytes, weight_bytes, memory_bytes, parameters; /* memory_bytes: of the weights, held once */
     int64_t layers, width, ffn_width, heads, kv_heads, head_dim, vocabulary, context;
@@ -295,6 +297,69 @@ typedef struct SheafSessionInfo {
     int64_t n_ctx, max_batch, n_seqs;
 } SheafSessionInfo;
 const SheafSessionInfo *sheaf_session_info(const SheafSession *s); /* local */
+
+/* ---- nets: named arrays in and out ---------------------------------------------------------------------------------
+ */
+typedef enum SheafType {
+    SHEAF_F32,
+    SHEAF_F64,
+    SHEAF_F16,
+    SHEAF_BF16,
+    SHEAF_I8,
+    SHEAF_U8,
+    SHEAF_I16,
+    SHEAF_U16,
+    SHEAF_I32,
+    SHEAF_U32,
+    SHEAF_I64,
+    SHEAF_U64,
+    SHEAF_BOOL, /* a byte, 0 or 1 */
+    SHEAF_TYPES
+} SheafType;
+const char *sheaf_type_name(SheafType t); /* "f32" */
+size_t sheaf_type_bytes(SheafType t);     /* of an element */
+
+enum { SHEAF_AXES = 8 };
+typedef struct SheafArray {
+    SheafType type;
+    int n_dims;
+    int64_t dim[SHEAF_AXES];
+    void *data; /* row after row */
+} SheafArray;
+
+typedef struct SheafPort { /* an input or a result of a net; strings live as long as the model */
+    const char *name;
+    SheafType type;
+    int n_dims;                     /* -1: any */
+    int64_t dim[SHEAF_AXES];        /* -1: any size */
+    const char *symbol[SHEAF_AXES]; /* the name of such a size, "" when it has none */
+} SheafPort;
+int sheaf_n_inputs(const SheafModel *m); /* local, like the next three; 0 for a language model */
+int sheaf_n_results(const SheafModel *m);
+const SheafPort *sheaf_input(const SheafModel *m, int i);
+const SheafPort *sheaf_result(const SheafModel *m, int i);
+
+typedef struct SheafNetOptions {
+    bool shards; /* all ranks work on the same arrays together, channels divided; else each on its own arrays */
+} SheafNetOptions;
+
+typedef struct SheafNet SheafNet; /* a net's weights and steps for the shapes it ran last */
+int sheaf_net_open(SheafModel *m, const SheafNetOptions *o, SheafNet **out, SheafErr *err); /* collective */
+void sheaf_net_close(SheafNet *n);                                                          /* local */
+/* in: [sheaf_n_inputs]; out: [sheaf_n_results], filled with arrays that are valid until the next call. New shapes are
+ * compiled when they first come. Local; with shards collective: all ranks get rank 0's arrays, whatever they pass. */
+int sheaf_net_run(SheafNet *n, const SheafArray *in, SheafArray *out, SheafErr *err);
+
+typedef struct SheafNetInfo { /* of what ran last */
+    uint64_t weight_bytes, activation_bytes;
+    uint64_t plan_hash;
+    double compile_s;  /* the time it took to get ready for the shapes, 0 when it was */
+    int64_t operators; /* after fusion */
+} SheafNetInfo;
+SheafNetInfo sheaf_net_info(const SheafNet *n); /* local */
+
+/* Rank r gives bytes[r] bytes (known to all); all get them one after the other. Collective. */
+int sheaf_gather(SheafRuntime *rt, const void *mine, const size_t *bytes, void *all, SheafErr *err);
 
 /* ---- choosing the next token (local) ----------------------------------------------------------------------------- */
 typedef struct SheafSampling {

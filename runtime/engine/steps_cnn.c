@@ -1,5 +1,6 @@
 /* The steps of convolutional nets, and the element-wise ones that both kinds of model use. */
 #include "engine/exec_internal.h"
+#include "graph/eval.h"
 
 /* Columns of all rows, in shares of whole rows; a buffer without gaps is one long row. */
 static void share_elements(const Exec *x, const Buf *b, int thread, int n, bool dense, int64_t *r0, int64_t *r1,
@@ -25,32 +26,14 @@ void step_add(Exec *x, const Step *s, int thread, int n) {
     for (int64_t r = r0; columns && r < r1; r++) x->k->add(buf_row(a, r), buf_row(b, r), columns, buf_row(y, r));
 }
 
-void step_relu(Exec *x, const Step *s, int thread, int n) {
-    int64_t r0, r1, columns;
-    const Buf *a = &s->in[0], *y = &s->out;
-    share_elements(x, y, thread, n, buf_dense(a) && buf_dense(y), &r0, &r1, &columns);
-    if (columns == 0 && r0 < r1) x->k->relu(buf_row(a, 0) + r0, r1 - r0, buf_row(y, 0) + r0);
-    for (int64_t r = r0; columns && r < r1; r++) x->k->relu(buf_row(a, r), columns, buf_row(y, r));
+void step_plain(Exec *x, const Step *s, int thread, int n) {
+    Err e = {""};
+    if (op_eval(s->op, s->nd, &s->nd[s->op->n_in], (NdPart){thread, n}, &e)) exec_fail(x, s, &e);
 }
 
 void step_conv(Exec *x, const Step *s, int thread, int n) {
     (void)n;
-    if (conv_run(s->conv, buf_row(&s->in[0], 0), buf_row(&s->out, 0), thread))
+    const float *residual = s->op->u.conv.residual ? buf_row(&s->in[s->op->n_in - 1], 0) : NULL;
+    if (conv_run(s->conv, buf_row(&s->in[0], 0), residual, buf_row(&s->out, 0), thread))
         exec_fail(x, s, &(Err){"the convolution failed"});
-}
-
-void step_pool(Exec *x, const Step *s, int thread, int n) {
-    (void)x;
-    const Buf *in = &s->in[0];
-    const Op *op = s->op;
-    int64_t images = in->rows / (in->h * in->w), n0, n1;
-    share_range(images, n, thread, &n0, &n1);
-    const float *from = buf_row(in, 0);
-    float *to = buf_row(&s->out, 0);
-    if (op->u.conv.pool == POOL_GLOBAL_AVERAGE) {
-        conv_global_average(in->h, in->w, in->columns, n0, n1, from, to);
-        return;
-    }
-    ConvPool kind = op->u.conv.pool == POOL_MAX ? CONV_POOL_MAX : CONV_POOL_AVERAGE;
-    conv_pool(kind, in->h, in->w, in->columns, op->u.conv.kh, op->u.conv.stride, op->u.conv.pad, n0, n1, from, to);
 }

@@ -86,7 +86,7 @@ const char *builder_name(int64_t layer, const char *what) {
 /* The last n of the dimensions, as "[8][96]"; of a vector, [1][96]. */
 static void shape_text(const int64_t *dims, int64_t n, char *out, size_t size) {
     size_t at = 0;
-    for (int64_t i = GRAPH_DIMS - i64_max(n, 2); i < GRAPH_DIMS && at < size; i++)
+    for (int64_t i = TENSOR_DIMS - i64_max(n, 2); i < TENSOR_DIMS && at < size; i++)
         at += (size_t)snprintf(out + at, size - at, "[%" PRId64 "]", dims[i]);
 }
 
@@ -107,10 +107,10 @@ static ValueId add_weight(Builder *b, int64_t layer, const char *name, int n_dim
     if (!qtype_info((QType)t->type)->packed)
         return err_set(b->e, "%s: tensor %s has type %s, which is not run by this build yet", model_file_path(b->f),
                        full, qtype_info((QType)t->type)->name);
-    int64_t have[GRAPH_DIMS], want[GRAPH_DIMS];
-    for (int i = 0; i < GRAPH_DIMS; i++) {
-        have[i] = (int64_t)t->dims[GRAPH_DIMS - 1 - i];
-        want[i] = i < GRAPH_DIMS - n_dims ? 1 : dims[i - (GRAPH_DIMS - n_dims)];
+    int64_t have[TENSOR_DIMS], want[TENSOR_DIMS];
+    for (int i = 0; i < TENSOR_DIMS; i++) {
+        have[i] = (int64_t)t->dims[TENSOR_DIMS - 1 - i];
+        want[i] = i < TENSOR_DIMS - n_dims ? 1 : dims[i - (TENSOR_DIMS - n_dims)];
     }
     if (memcmp(have, want, sizeof have) != 0) {
         char is[96], wanted[96];

@@ -69,7 +69,7 @@ int arch_bert(Builder *b, LmShape *s) {
         x = graph_add(g, builder_name(l, "ffn_residual"), x, down);
         x = norm(b, l, "layer_output_norm", x, s->width, eps);
     }
-    g->output = graph_mean_rows(g, "pool", x, begin, end); /* [R][width] */
+    g->output[0] = graph_mean_rows(g, "pool", x, begin, end); /* [R][width] */
     builder_refuse_unused(b);
     return b->failed ? -1 : 0;
 }

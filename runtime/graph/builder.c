@@ -190,7 +190,7 @@ ValueId builder_head(Builder *b, const LmShape *s, const LmInputs *in, ValueId x
 }
 
 void builder_end(Builder *b, const LmInputs *in, ValueId logits) {
-    b->g->output = graph_stats(b->g, "stats", logits, in->targets);
+    b->g->output[0] = graph_stats(b->g, "stats", logits, in->targets);
     builder_refuse_unused(b);
 }
 

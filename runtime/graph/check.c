@@ -1,9 +1,4 @@
-/* Whole-graph checks and the graph as text. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+/* Whole-graph checks. */
 #include "graph/graph.h"
 
 /* Both shapes are equal but for constants of the last axis when `columns` is false. */
@@ -120,45 +115,7 @@ int graph_check(const Graph *g, Err *e) {
         }
         if (check_op(g, op, e)) return -1;
     }
-    if (g->output < 0) return err_set(e, "the graph has no output");
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->output[i] < 0) return err_set(e, "the graph has no output");
     return 0;
-}
-
-static int print_shape(FILE *f, const Value *v) {
-    fputc('[', f);
-    for (int i = 0; i < v->n_dims; i++) {
-        if (i) fputc(',', f);
-        if (v->dim[i].sym == DIM_CONST) fprintf(f, "%" PRId64, v->dim[i].size);
-        else fputc("?TRP"[v->dim[i].sym], f);
-    }
-    return fputs("] ", f);
-}
-
-char *graph_text(const Graph *g) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return NULL;
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        const Op *op = &g->op[i];
-        for (int j = 0; j < op->n_out; j++) {
-            const Value *v = &g->value[op->out[j]];
-            fprintf(f, "%%%d ", op->out[j]);
-            print_shape(f, v);
-            fprintf(f, "%s = ", qtype_info(v->type)->name);
-        }
-        fprintf(f, "%s %s", op_kind_name(op->kind), op->name);
-        if (op->kind == OP_VIEW) fprintf(f, " [%" PRId64 ", %" PRId64 ")", op->u.view.begin, op->u.view.end);
-        for (int j = 0; j < op->n_in; j++) {
-            const Value *v = &g->value[op->in[j]];
-            if (v->kind == VALUE_TEMP) fprintf(f, " %%%d", op->in[j]);
-            else fprintf(f, " %s", v->name);
-        }
-        fputc('\n', f);
-    }
-    if (fclose(f)) {
-        free(text);
-        return NULL;
-    }
-    return text;
 }

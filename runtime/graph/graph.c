@@ -1,22 +1,49 @@
 #include "graph/graph.h"
 
-#include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void graph_init(Graph *g) { *g = (Graph){.output = -1}; }
+#include "base/size.h"
+#include "graph/eval.h"
+
+/* Memory of weights, in a list of blocks. */
+struct GraphMemory {
+    struct GraphMemory *next;
+    max_align_t data[];
+};
+
+void graph_init(Graph *g) { *g = (Graph){.output = {-1}, .n_outputs = 1}; }
 
 void graph_free(Graph *g) {
     free(g->value);
     free(g->op);
+    while (g->memory) {
+        struct GraphMemory *next = g->memory->next;
+        free(g->memory);
+        g->memory = next;
+    }
     graph_init(g);
 }
 
-static ValueId fail(Graph *g, const char *what, const char *name) {
+ValueId graph_fail(Graph *g, const char *name, const char *what) {
     if (!g->failed) err_set(&g->err, "%s: %s", name, what);
     g->failed = true;
     return -1;
+}
+
+void *graph_memory(Graph *g, size_t bytes) {
+    struct GraphMemory *m = NULL;
+    size_t all;
+    if (size_add(sizeof *m, bytes ? bytes : 1, &all)) m = calloc(1, all);
+    if (!m) {
+        graph_fail(g, "weights", "out of memory");
+        return NULL;
+    }
+    m->next = g->memory;
+    g->memory = m;
+    return m->data;
 }
 
 /* Room for one more element; false on lack of memory. */
@@ -33,7 +60,7 @@ static bool grow(void **array, int32_t n, int32_t *cap, size_t size) {
 static ValueId add_value(Graph *g, const Value *v) {
     if (g->failed) return -1;
     if (!grow((void **)&g->value, g->n_values, &g->cap_values, sizeof *g->value))
-        return fail(g, "out of memory", v->name);
+        return graph_fail(g, v->name, "out of memory");
     g->value[g->n_values] = *v;
     return g->n_values++;
 }
@@ -41,7 +68,7 @@ static ValueId add_value(Graph *g, const Value *v) {
 void graph_push(Graph *g, const Op *op) {
     if (g->failed) return;
     if (!grow((void **)&g->op, g->n_ops, &g->cap_ops, sizeof *g->op)) {
-        fail(g, "out of memory", op->name);
+        graph_fail(g, op->name, "out of memory");
         return;
     }
     for (int i = 0; i < op->n_out; i++) g->value[op->out[i]].producer = g->n_ops;
@@ -60,17 +87,27 @@ ValueId graph_temp_like(Graph *g, ValueId v, const char *name) {
 }
 
 int graph_uses(const Graph *g, ValueId v) {
-    int n = g->output == v;
+    int n = 0;
+    for (int i = 0; i < g->n_outputs; i++) n += g->output[i] == v;
     for (int32_t i = 0; i < g->n_ops; i++)
         for (int j = 0; j < g->op[i].n_in; j++) n += g->op[i].in[j] == v;
     return n;
+}
+
+bool graph_is_output(const Graph *g, ValueId v) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->output[i] == v) return true;
+    return false;
 }
 
 Dim dim_const(int64_t n) { return (Dim){DIM_CONST, n}; }
 Dim dim_tokens(void) { return (Dim){DIM_TOKENS, 0}; }
 Dim dim_outputs(void) { return (Dim){DIM_OUTPUTS, 0}; }
 
-int64_t value_columns(const Graph *g, ValueId v) { return g->value[v].dim[g->value[v].n_dims - 1].size; }
+int64_t value_columns(const Graph *g, ValueId v) {
+    const Value *x = &g->value[v];
+    return x->n_dims ? x->dim[x->n_dims - 1].size : 1;
+}
 int64_t value_rows(const Graph *g, ValueId v) {
     const Value *x = &g->value[v];
     return x->dim[x->n_dims > 1 ? x->n_dims - 2 : 0].size;
@@ -98,9 +135,17 @@ ValueId graph_weight(Graph *g, const char *name, QType t, int n_dims, const int6
     return add_value(g, &v);
 }
 
-/* A new operator with the given inputs and one output of the given shape. */
-static ValueId emit(Graph *g, Op op, const char *name, int n_in, const ValueId *in, Value shape) {
+/* A size in bytes that no machine has, or one that overflows. */
+static bool too_large(const Value *v) {
+    size_t n = 1;
+    for (int i = 0; i < v->n_dims; i++)
+        if (v->dim[i].sym == DIM_CONST && (v->dim[i].size < 0 || !size_mul(n, (size_t)v->dim[i].size, &n))) return true;
+    return n > (size_t)1 << 44;
+}
+
+ValueId graph_emit(Graph *g, Op op, const char *name, int n_in, const ValueId *in, Value shape) {
     if (g->failed) return -1;
+    if (too_large(&shape)) return graph_fail(g, name, "the result would be too large");
     op.n_in = n_in;
     memcpy(op.in, in, (size_t)n_in * sizeof *in);
     snprintf(op.name, sizeof op.name, "%s", name);
@@ -113,13 +158,13 @@ static ValueId emit(Graph *g, Op op, const char *name, int n_in, const ValueId *
     op.n_out = 1;
     op.out[0] = out;
     graph_push(g, &op);
+    graph_fold_last(g);
     return g->failed ? -1 : out;
 }
 
-/* Nothing failed before, and the values are there: a builder goes on after a weight that it did not find. */
-static bool given(Graph *g, const char *name, int n_in, const ValueId *in) {
+bool graph_given(Graph *g, const char *name, int n_in, const ValueId *in) {
     for (int i = 0; i < n_in; i++)
-        if (in[i] < 0) fail(g, "an input is missing", name);
+        if (in[i] < 0) graph_fail(g, name, "an input is missing");
     return !g->failed;
 }
 
@@ -132,53 +177,53 @@ static Value with_columns(const Graph *g, ValueId x, int64_t columns) {
 }
 
 ValueId graph_embed(Graph *g, const char *name, ValueId ids, ValueId w) {
-    if (!given(g, name, 2, (ValueId[]){ids, w})) return -1;
+    if (!graph_given(g, name, 2, (ValueId[]){ids, w})) return -1;
     Value v = {.type = QT_F32, .n_dims = 2};
     v.dim[0] = g->value[ids].dim[0];
     v.dim[1] = g->value[w].dim[1];
-    return emit(g, (Op){.kind = OP_EMBED}, name, 2, (ValueId[]){ids, w}, v);
+    return graph_emit(g, (Op){.kind = OP_EMBED}, name, 2, (ValueId[]){ids, w}, v);
 }
 
 ValueId graph_linear(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias) {
-    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
-    if (value_columns(g, x) != value_columns(g, w)) return fail(g, "columns of input and weight differ", name);
+    if (!graph_given(g, name, 2, (ValueId[]){x, w})) return -1;
+    if (value_columns(g, x) != value_columns(g, w)) return graph_fail(g, name, "columns of input and weight differ");
     Op op = {.kind = OP_LINEAR};
     op.u.linear.n_weights = 1;
     op.u.linear.bias = bias >= 0;
-    return emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, with_columns(g, x, value_rows(g, w)));
+    return graph_emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, with_columns(g, x, value_rows(g, w)));
 }
 
 ValueId graph_rmsnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps) {
-    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
+    if (!graph_given(g, name, 2, (ValueId[]){x, w})) return -1;
     Op op = {.kind = OP_RMSNORM};
     op.u.norm.eps = eps;
-    return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
+    return graph_emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
 ValueId graph_layernorm(Graph *g, const char *name, ValueId x, ValueId w, ValueId b, float eps) {
-    if (!given(g, name, 3, (ValueId[]){x, w, b})) return -1;
+    if (!graph_given(g, name, 3, (ValueId[]){x, w, b})) return -1;
     Op op = {.kind = OP_LAYERNORM};
     op.u.norm.eps = eps;
-    return emit(g, op, name, 3, (ValueId[]){x, w, b}, g->value[x]);
+    return graph_emit(g, op, name, 3, (ValueId[]){x, w, b}, g->value[x]);
 }
 
 ValueId graph_headnorm(Graph *g, const char *name, ValueId x, ValueId w, float eps) {
-    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
+    if (!graph_given(g, name, 2, (ValueId[]){x, w})) return -1;
     Op op = {.kind = OP_HEADNORM};
     op.u.rope.head_dim = (int)g->value[w].dim[0].size;
     op.u.rope.heads = op.u.rope.head_dim ? (int)(value_columns(g, x) / op.u.rope.head_dim) : 0;
     op.u.rope.eps = eps;
-    return emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
+    return graph_emit(g, op, name, 2, (ValueId[]){x, w}, g->value[x]);
 }
 
 static ValueId emit_rope_table(Graph *g, const char *name, int n_in, const ValueId *in, RopeShape shape) {
-    if (!given(g, name, n_in, in)) return -1;
+    if (!graph_given(g, name, n_in, in)) return -1;
     Op op = {.kind = OP_ROPE_TABLE};
     op.u.rope.shape = shape;
     Value v = {.type = QT_F32, .n_dims = 2};
     v.dim[0] = g->value[in[0]].dim[0];
     v.dim[1] = dim_const(shape.dim);
-    return emit(g, op, name, n_in, in, v);
+    return graph_emit(g, op, name, n_in, in, v);
 }
 
 ValueId graph_rope_table(Graph *g, const char *name, ValueId positions, ValueId factors, RopeShape shape) {
@@ -191,40 +236,40 @@ ValueId graph_longrope_table(Graph *g, const char *name, ValueId positions, Valu
 }
 
 ValueId graph_rope(Graph *g, const char *name, ValueId x, ValueId table, int heads, int head_dim, RopeShape shape) {
-    if (!given(g, name, 2, (ValueId[]){x, table})) return -1;
+    if (!graph_given(g, name, 2, (ValueId[]){x, table})) return -1;
     Op op = {.kind = OP_ROPE};
     op.u.rope.heads = heads;
     op.u.rope.head_dim = head_dim;
     op.u.rope.shape = shape;
-    return emit(g, op, name, 2, (ValueId[]){x, table}, g->value[x]);
+    return graph_emit(g, op, name, 2, (ValueId[]){x, table}, g->value[x]);
 }
 
 ValueId graph_attention(Graph *g, const char *name, ValueId q, ValueId k, ValueId v, ValueId state, AttnShape shape) {
-    if (!given(g, name, 4, (ValueId[]){q, k, v, state})) return -1;
+    if (!graph_given(g, name, 4, (ValueId[]){q, k, v, state})) return -1;
     Op op = {.kind = OP_KV_STORE, .n_in = 3, .in = {k, v, state}};
     op.u.attn = shape;
     snprintf(op.name, sizeof op.name, "%.40s.store", name);
     graph_push(g, &op);
     g->value[state].window = shape.window;
     op.kind = OP_ATTENTION;
-    return emit(g, op, name, 2, (ValueId[]){q, state}, g->value[q]);
+    return graph_emit(g, op, name, 2, (ValueId[]){q, state}, g->value[q]);
 }
 
 ValueId graph_silu_mul(Graph *g, const char *name, ValueId gate, ValueId up) {
-    if (!given(g, name, 2, (ValueId[]){gate, up})) return -1;
-    return emit(g, (Op){.kind = OP_SILU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
+    if (!graph_given(g, name, 2, (ValueId[]){gate, up})) return -1;
+    return graph_emit(g, (Op){.kind = OP_SILU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
 }
 
 ValueId graph_gelu_mul(Graph *g, const char *name, ValueId gate, ValueId up) {
-    if (!given(g, name, 2, (ValueId[]){gate, up})) return -1;
-    return emit(g, (Op){.kind = OP_GELU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
+    if (!graph_given(g, name, 2, (ValueId[]){gate, up})) return -1;
+    return graph_emit(g, (Op){.kind = OP_GELU_MUL}, name, 2, (ValueId[]){gate, up}, g->value[gate]);
 }
 
 static ValueId emit_factor(Graph *g, OpKind kind, const char *name, ValueId x, float factor) {
-    if (!given(g, name, 1, &x)) return -1;
+    if (!graph_given(g, name, 1, &x)) return -1;
     Op op = {.kind = kind};
     op.u.scale.factor = factor;
-    return emit(g, op, name, 1, &x, g->value[x]);
+    return graph_emit(g, op, name, 1, &x, g->value[x]);
 }
 
 ValueId graph_scale(Graph *g, const char *name, ValueId x, float factor) {
@@ -236,135 +281,79 @@ ValueId graph_softcap(Graph *g, const char *name, ValueId x, float cap) {
 }
 
 ValueId graph_gelu(Graph *g, const char *name, ValueId x) {
-    if (!given(g, name, 1, &x)) return -1;
-    return emit(g, (Op){.kind = OP_GELU}, name, 1, &x, g->value[x]);
-}
-
-ValueId graph_relu(Graph *g, const char *name, ValueId x) {
-    if (!given(g, name, 1, &x)) return -1;
-    return emit(g, (Op){.kind = OP_RELU}, name, 1, &x, g->value[x]);
+    if (!graph_given(g, name, 1, &x)) return -1;
+    return graph_emit(g, (Op){.kind = OP_GELU}, name, 1, &x, g->value[x]);
 }
 
 ValueId graph_add(Graph *g, const char *name, ValueId a, ValueId b) {
-    if (!given(g, name, 2, (ValueId[]){a, b})) return -1;
-    return emit(g, (Op){.kind = OP_ADD}, name, 2, (ValueId[]){a, b}, g->value[a]);
+    if (!graph_given(g, name, 2, (ValueId[]){a, b})) return -1;
+    return graph_emit(g, (Op){.kind = OP_ADD}, name, 2, (ValueId[]){a, b}, g->value[a]);
 }
 
 ValueId graph_view(Graph *g, const char *name, ValueId x, int64_t begin, int64_t end) {
-    if (!given(g, name, 1, &x)) return -1;
+    if (!graph_given(g, name, 1, &x)) return -1;
     Op op = {.kind = OP_VIEW};
     op.u.view.begin = begin;
     op.u.view.end = end;
-    return emit(g, op, name, 1, &x, with_columns(g, x, end - begin));
+    return graph_emit(g, op, name, 1, &x, with_columns(g, x, end - begin));
 }
 
 ValueId graph_select(Graph *g, const char *name, ValueId x, ValueId rows) {
-    if (!given(g, name, 2, (ValueId[]){x, rows})) return -1;
+    if (!graph_given(g, name, 2, (ValueId[]){x, rows})) return -1;
     Value v = g->value[x];
     v.dim[0] = g->value[rows].dim[0];
-    return emit(g, (Op){.kind = OP_SELECT}, name, 2, (ValueId[]){x, rows}, v);
+    return graph_emit(g, (Op){.kind = OP_SELECT}, name, 2, (ValueId[]){x, rows}, v);
 }
 
 ValueId graph_mean_rows(Graph *g, const char *name, ValueId x, ValueId begin, ValueId end) {
-    if (!given(g, name, 3, (ValueId[]){x, begin, end})) return -1;
+    if (!graph_given(g, name, 3, (ValueId[]){x, begin, end})) return -1;
     Value v = g->value[x];
     v.dim[0] = g->value[begin].dim[0];
-    return emit(g, (Op){.kind = OP_MEAN_ROWS}, name, 3, (ValueId[]){x, begin, end}, v);
+    return graph_emit(g, (Op){.kind = OP_MEAN_ROWS}, name, 3, (ValueId[]){x, begin, end}, v);
 }
 
 ValueId graph_route(Graph *g, const char *name, ValueId logits, MixShape mix) {
-    if (!given(g, name, 1, &logits)) return -1;
+    if (!graph_given(g, name, 1, &logits)) return -1;
     Op op = {.kind = OP_ROUTE};
     op.u.mix = mix;
-    return emit(g, op, name, 1, &logits, with_columns(g, logits, INT64_C(2) * mix.used));
+    return graph_emit(g, op, name, 1, &logits, with_columns(g, logits, INT64_C(2) * mix.used));
 }
 
 ValueId graph_group(Graph *g, const char *name, ValueId routing, MixShape mix) {
-    if (!given(g, name, 1, &routing)) return -1;
+    if (!graph_given(g, name, 1, &routing)) return -1;
     Op op = {.kind = OP_GROUP};
     op.u.mix = mix;
     Value v = g->value[routing];
     v.type = QT_I32;
-    return emit(g, op, name, 1, &routing, v);
+    return graph_emit(g, op, name, 1, &routing, v);
 }
 
 ValueId graph_dispatch(Graph *g, const char *name, ValueId x, ValueId groups, MixShape mix) {
-    if (!given(g, name, 2, (ValueId[]){x, groups})) return -1;
+    if (!graph_given(g, name, 2, (ValueId[]){x, groups})) return -1;
     Op op = {.kind = OP_DISPATCH};
     op.u.mix = mix;
     Value v = g->value[x];
     v.dim[0] = (Dim){DIM_PAIRS, mix.used};
-    return emit(g, op, name, 2, (ValueId[]){x, groups}, v);
+    return graph_emit(g, op, name, 2, (ValueId[]){x, groups}, v);
 }
 
 ValueId graph_combine(Graph *g, const char *name, ValueId y, ValueId routing, ValueId groups, MixShape mix) {
-    if (!given(g, name, 3, (ValueId[]){y, routing, groups})) return -1;
+    if (!graph_given(g, name, 3, (ValueId[]){y, routing, groups})) return -1;
     Op op = {.kind = OP_COMBINE};
     op.u.mix = mix;
     Value v = g->value[y];
     v.dim[0] = g->value[routing].dim[0];
-    return emit(g, op, name, 3, (ValueId[]){y, routing, groups}, v);
+    return graph_emit(g, op, name, 3, (ValueId[]){y, routing, groups}, v);
 }
 
 ValueId graph_gate_rows(Graph *g, const char *name, ValueId x, ValueId gate) {
-    if (!given(g, name, 2, (ValueId[]){x, gate})) return -1;
-    return emit(g, (Op){.kind = OP_GATE_ROWS}, name, 2, (ValueId[]){x, gate}, g->value[x]);
+    if (!graph_given(g, name, 2, (ValueId[]){x, gate})) return -1;
+    return graph_emit(g, (Op){.kind = OP_GATE_ROWS}, name, 2, (ValueId[]){x, gate}, g->value[x]);
 }
 
 ValueId graph_stats(Graph *g, const char *name, ValueId logits, ValueId targets) {
-    if (!given(g, name, 2, (ValueId[]){logits, targets})) return -1;
-    return emit(g, (Op){.kind = OP_STATS}, name, 2, (ValueId[]){logits, targets}, with_columns(g, logits, 1));
-}
-
-/* Positions of a window along one axis of a padded image. */
-static int64_t window_positions(int64_t size, int64_t window, int64_t stride, int64_t pad) {
-    return (size + 2 * pad - window) / stride + 1;
-}
-
-ValueId graph_conv(Graph *g, const char *name, ValueId x, ValueId w, ValueId bias, int stride, int pad, int groups) {
-    if (!given(g, name, 2, (ValueId[]){x, w})) return -1;
-    const Value *xv = &g->value[x], *wv = &g->value[w];
-    int64_t channels = xv->dim[3].size;
-    if (xv->n_dims != 4 || wv->n_dims != 4) return fail(g, "a convolution wants [N][H][W][C] and [O][kh][kw][I]", name);
-    if (stride < 1 || pad < 0) return fail(g, "stride or padding out of range", name);
-    if (groups != 1 && !(groups == channels && wv->dim[0].size == channels))
-        return fail(g, "groups must be 1, or as many as channels (depthwise)", name);
-    if (wv->dim[3].size * groups != channels) return fail(g, "channels of input and weight differ", name);
-    Op op = {.kind = OP_CONV};
-    op.u.conv.kh = (int)wv->dim[1].size;
-    op.u.conv.kw = (int)wv->dim[2].size;
-    op.u.conv.stride = stride;
-    op.u.conv.pad = pad;
-    op.u.conv.groups = groups;
-    if (window_positions(xv->dim[1].size, op.u.conv.kh, 1, pad) < 1 ||
-        window_positions(xv->dim[2].size, op.u.conv.kw, 1, pad) < 1)
-        return fail(g, "the kernel is larger than the padded image", name);
-    Value v = with_columns(g, x, wv->dim[0].size);
-    v.dim[1].size = window_positions(xv->dim[1].size, op.u.conv.kh, stride, pad);
-    v.dim[2].size = window_positions(xv->dim[2].size, op.u.conv.kw, stride, pad);
-    return emit(g, op, name, bias >= 0 ? 3 : 2, (ValueId[]){x, w, bias}, v);
-}
-
-ValueId graph_pool(Graph *g, const char *name, ValueId x, PoolKind kind, int size, int stride, int pad) {
-    if (!given(g, name, 1, &x)) return -1;
-    if (g->value[x].n_dims != 4) return fail(g, "pooling wants [N][H][W][C]", name);
-    Op op = {.kind = OP_POOL};
-    op.u.conv.pool = kind;
-    op.u.conv.kh = op.u.conv.kw = size;
-    op.u.conv.stride = stride;
-    op.u.conv.pad = pad;
-    Value v = g->value[x];
-    if (kind == POOL_GLOBAL_AVERAGE) {
-        v.n_dims = 2;
-        v.dim[1] = v.dim[3];
-    } else {
-        if (size < 1 || stride < 1 || pad < 0 || pad >= size) return fail(g, "pooling window out of range", name);
-        if (window_positions(v.dim[1].size, size, 1, pad) < 1 || window_positions(v.dim[2].size, size, 1, pad) < 1)
-            return fail(g, "the window is larger than the padded image", name);
-        v.dim[1].size = window_positions(v.dim[1].size, size, stride, pad);
-        v.dim[2].size = window_positions(v.dim[2].size, size, stride, pad);
-    }
-    return emit(g, op, name, 1, &x, v);
+    if (!graph_given(g, name, 2, (ValueId[]){logits, targets})) return -1;
+    return graph_emit(g, (Op){.kind = OP_STATS}, name, 2, (ValueId[]){logits, targets}, with_columns(g, logits, 1));
 }
 
 const char *op_kind_name(OpKind k) {
@@ -384,7 +373,6 @@ const char *op_kind_name(OpKind k) {
         [OP_GELU] = "gelu",
         [OP_SCALE] = "scale",
         [OP_SOFTCAP] = "softcap",
-        [OP_RELU] = "relu",
         [OP_ADD] = "add",
         [OP_VIEW] = "view",
         [OP_SELECT] = "select",
@@ -397,6 +385,20 @@ const char *op_kind_name(OpKind k) {
         [OP_STATS] = "stats",
         [OP_CONV] = "conv",
         [OP_POOL] = "pool",
+        [OP_UNARY] = "unary",
+        [OP_BINARY] = "binary",
+        [OP_WHERE] = "where",
+        [OP_CAST] = "cast",
+        [OP_RESHAPE] = "reshape",
+        [OP_TRANSPOSE] = "transpose",
+        [OP_EXPAND] = "expand",
+        [OP_CUT] = "cut",
+        [OP_CONCAT] = "concat",
+        [OP_PAD] = "pad",
+        [OP_REDUCE] = "reduce",
+        [OP_SOFTMAX] = "softmax",
+        [OP_MATMUL] = "matmul",
+        [OP_GATHER] = "gather",
         [OP_ALLREDUCE] = "allreduce",
         [OP_ALLGATHER] = "allgather",
         [OP_SLICE] = "slice",

@@ -44,10 +44,11 @@ typedef struct MetaValue {
     } v;
 } MetaValue;
 
+enum { TENSOR_DIMS = 4 };
 typedef struct FileTensor {
     Text name;
-    int n_dims;       /* 1..4 */
-    uint64_t dims[4]; /* dims[0] runs fastest (columns); unused ones are 1 */
+    int n_dims;       /* 1 .. TENSOR_DIMS */
+    uint64_t dims[TENSOR_DIMS]; /* dims[0] runs fastest (columns); unused ones are 1 */
     uint32_t type_id; /* ggml_type */
     int type;         /* QType, or -1: a type this build does not know */
     uint64_t bytes;   /* 0 when the type is unknown */

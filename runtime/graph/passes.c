@@ -4,56 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pass takes the operators out of the graph and pushes their successors back. */
-typedef struct Rewrite {
-    Graph *g;
-    Op *old;
-    int32_t n_old;
-} Rewrite;
+#include "graph/rewrite.h"
 
-static int rewrite_begin(Rewrite *r, Graph *g, Err *e) {
-    r->g = g;
-    r->n_old = g->n_ops;
-    r->old = malloc((size_t)g->n_ops * sizeof *r->old + 1);
-    if (!r->old) return err_set(e, "out of memory in a pass over the graph");
-    memcpy(r->old, g->op, (size_t)g->n_ops * sizeof *r->old);
-    for (ValueId v = 0; v < g->n_values; v++) g->value[v].producer = -1; /* until it is pushed again, if it is */
-    return 0;
-}
-
-static int rewrite_end(Rewrite *r, Err *e) {
-    free(r->old);
-    return graph_check(r->g, e);
-}
-
-/* The only reader of v among the old operators, or NULL when there is none, more than one, or v is the output. */
-static Op *only_reader(Rewrite *r, ValueId v) {
-    Op *found = NULL;
-    if (r->g->output == v) return NULL;
+/* Rows of a joined linear's part have the other parts between them: plain operators and results want dense rows. */
+static bool may_have_gaps(const Rewrite *r, ValueId v) {
+    if (graph_is_output(r->g, v)) return false;
     for (int32_t i = 0; i < r->n_old; i++)
         for (int j = 0; j < r->old[i].n_in; j++)
-            if (r->old[i].kind != OP_COUNT && r->old[i].in[j] == v) {
-                if (found) return NULL;
-                found = &r->old[i];
-            }
-    return found;
+            if (r->old[i].in[j] == v && op_is_plain(r->old[i].kind)) return false;
+    return true;
 }
 
-/* An operator marked OP_COUNT was merged into another. */
-static bool merged(const Op *op) { return op->kind == OP_COUNT; }
-
 /* Its result must be whole on every rank: a fused linear must not divide it with another's. */
-static bool wanted_whole(Rewrite *r, const Op *op) {
-    const Op *reader = only_reader(r, op->out[0]);
+static bool wanted_whole(const Rewrite *r, const Op *op) {
+    const Op *reader = rewrite_only_reader(r, op->out[0]);
     return reader && (reader->kind == OP_ROUTE || (reader->kind == OP_GATE_ROWS && reader->in[1] == op->out[0]));
 }
 
-static bool joins(Rewrite *r, const Op *a, const Op *b) {
+static bool joins(const Rewrite *r, const Op *a, const Op *b) {
     const Value *v = r->g->value;
     return b->kind == OP_LINEAR && b->in[0] == a->in[0] && b->u.linear.n_weights == 1 &&
            b->u.linear.bias == a->u.linear.bias && !b->u.linear.residual &&
            qtype_info(v[a->in[1]].type)->quantised == qtype_info(v[b->in[1]].type)->quantised &&
-           wanted_whole(r, a) == wanted_whole(r, b);
+           wanted_whole(r, a) == wanted_whole(r, b) && may_have_gaps(r, b->out[0]);
 }
 
 /* Pushes one linear with n >= 2 weights and a view of its output for each. */
@@ -86,12 +59,12 @@ static void push_joined(Graph *g, Op *const *part, int n) {
 int pass_fuse_linears(Graph *g, Err *e) {
     Rewrite r;
     if (rewrite_begin(&r, g, e)) return -1;
-    g->n_ops = 0;
     for (int32_t i = 0; i < r.n_old; i++) {
         Op *part[LINEAR_MAX] = {&r.old[i]};
-        if (merged(part[0])) continue;
+        if (op_merged(part[0])) continue;
         int n = 1;
-        if (part[0]->kind == OP_LINEAR && part[0]->u.linear.n_weights == 1 && !part[0]->u.linear.residual)
+        if (part[0]->kind == OP_LINEAR && part[0]->u.linear.n_weights == 1 && !part[0]->u.linear.residual &&
+            may_have_gaps(&r, part[0]->out[0]))
             for (int32_t j = i + 1; j < r.n_old && n < LINEAR_MAX; j++)
                 if (joins(&r, part[0], &r.old[j])) part[n++] = &r.old[j];
         if (n == 1) {
@@ -110,11 +83,10 @@ int pass_quantise_activations(Graph *g, QType act, Err *e) {
     ValueId *quantised = malloc((size_t)g->n_values * sizeof *quantised);
     int32_t n_values = g->n_values;
     if (!quantised) {
-        free(r.old);
+        rewrite_free(&r);
         return err_set(e, "out of memory in a pass over the graph");
     }
     for (int32_t i = 0; i < n_values; i++) quantised[i] = -1;
-    g->n_ops = 0;
     for (int32_t i = 0; i < r.n_old; i++) {
         Op op = r.old[i];
         ValueId x = op.in[0];
@@ -145,33 +117,12 @@ static bool gives_quantised(OpKind k) {
 int pass_fuse_quantise(Graph *g, Err *e) {
     Rewrite r;
     if (rewrite_begin(&r, g, e)) return -1;
-    g->n_ops = 0;
     for (int32_t i = 0; i < r.n_old; i++) {
         Op op = r.old[i];
-        if (merged(&op)) continue;
+        if (op_merged(&op)) continue;
         if (gives_quantised(op.kind)) {
-            Op *reader = only_reader(&r, op.out[0]);
+            Op *reader = rewrite_only_reader(&r, op.out[0]);
             if (reader && reader->kind == OP_QUANTISE) {
-                op.out[0] = reader->out[0];
-                reader->kind = OP_COUNT;
-            }
-        }
-        graph_push(g, &op);
-    }
-    return rewrite_end(&r, e);
-}
-
-int pass_fuse_relu(Graph *g, Err *e) {
-    Rewrite r;
-    if (rewrite_begin(&r, g, e)) return -1;
-    g->n_ops = 0;
-    for (int32_t i = 0; i < r.n_old; i++) {
-        Op op = r.old[i];
-        if (merged(&op)) continue;
-        if (op.kind == OP_CONV) {
-            Op *reader = only_reader(&r, op.out[0]);
-            if (reader && reader->kind == OP_RELU) {
-                op.u.conv.relu = true;
                 op.out[0] = reader->out[0];
                 reader->kind = OP_COUNT;
             }
@@ -184,18 +135,15 @@ int pass_fuse_relu(Graph *g, Err *e) {
 int pass_fuse_residual(Graph *g, Err *e) {
     Rewrite r;
     if (rewrite_begin(&r, g, e)) return -1;
-    g->n_ops = 0;
     for (int32_t i = 0; i < r.n_old; i++) {
         Op op = r.old[i];
-        if (merged(&op)) continue;
+        if (op_merged(&op)) continue;
         if (op.kind == OP_LINEAR && op.u.linear.n_weights == 1 && !op.u.linear.residual) {
-            Op *reader = only_reader(&r, op.out[0]);
+            Op *reader = rewrite_only_reader(&r, op.out[0]);
             /* The other addend must be there before this operator runs. */
             if (reader && reader->kind == OP_ADD) {
                 ValueId other = reader->in[0] == op.out[0] ? reader->in[1] : reader->in[0];
-                int32_t made = g->value[other].producer; /* index among the new operators, when already pushed */
-                bool ready = other != op.out[0] && (g->value[other].kind != VALUE_TEMP ||
-                                                    (made >= 0 && made < g->n_ops && g->op[made].out[0] == other));
+                bool ready = other != op.out[0] && rewrite_is_made(&r, other);
                 if (ready) {
                     op.u.linear.residual = true;
                     op.in[op.n_in++] = other;
@@ -210,8 +158,9 @@ int pass_fuse_residual(Graph *g, Err *e) {
 }
 
 int passes_run(Graph *g, QType act, Err *e) {
-    return pass_fuse_linears(g, e) || pass_quantise_activations(g, act, e) || pass_fuse_quantise(g, e) ||
-                   pass_fuse_relu(g, e)
-               ? -1
-               : 0;
+    int (*const passes[])(Graph *, Err *) = {pass_transposes, pass_dead,      pass_pad,         pass_dead,
+                                             pass_affine,     pass_fuse_conv, pass_fuse_linears};
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        if (passes[i](g, e)) return -1;
+    return pass_quantise_activations(g, act, e) || pass_fuse_quantise(g, e) ? -1 : 0;
 }

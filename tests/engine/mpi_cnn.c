@@ -94,7 +94,7 @@ static void net_graph(const Net *n, int64_t batch, Graph *g) {
     x = graph_conv(g, "point", x, filter(g, "point.w", n->wide, 1, n->stem, n->point_w), -1, 1, 0, 1);
     x = graph_pool(g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
     ValueId w = graph_weight(g, "fc.w", QT_F32, 2, (int64_t[]){n->classes, n->wide}, 0, n->fc_w);
-    g->output = graph_linear(g, "fc", x, w, vector(g, "fc.b", n->classes, n->fc_b));
+    g->output[0] = graph_linear(g, "fc", x, w, vector(g, "fc.b", n->classes, n->fc_b));
 }
 
 /* ---- the plain forward pass, one image at a time ----------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static void check_run_of(Machine *m, const Net *net, int64_t batch, const char *
     int failed = exec_run(m->exec, &(ExecStep){0}, &e);
     CU_ASSERT(failed == 0);
     if (failed) printf("rank %d, %s: %s\n", comm_rank(comm), what, e.msg);
-    const float *got = failed ? NULL : exec_output(m->exec);
+    const float *got = failed ? NULL : exec_output(m->exec, 0);
     for (int64_t i = 0; got && i < batch * net->classes; i++) {
         double error = fabs(got[i] - want[i]);
         largest = fmax(largest, fabs(want[i]));

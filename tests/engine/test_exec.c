@@ -162,7 +162,7 @@ static Graph cnn_graph(void) {
     ValueId y = graph_relu(&g, "r2", graph_conv(&g, "c2", x, v2, bias, 1, 1, 1));
     x = graph_relu(&g, "r3", graph_add(&g, "a", y, x));
     x = graph_pool(&g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
-    g.output = graph_linear(&g, "fc", x, graph_weight(&g, "fc", QT_F32, 2, (int64_t[]){5, 8}, -1, fc), -1);
+    g.output[0] = graph_linear(&g, "fc", x, graph_weight(&g, "fc", QT_F32, 2, (int64_t[]){5, 8}, -1, fc), -1);
     return g;
 }
 
@@ -178,7 +178,7 @@ static void test_cnn_fused(void) {
             uint64_t random = 9;
             for (int k = 0; k < 2 * 9 * 8 * 3; k++) x[k] = tiny_random(&random);
             CU_ASSERT_EQUAL(exec_run(m.exec, &(ExecStep){0}, &e), 0);
-            memcpy(result[i], exec_output(m.exec), sizeof result[i]);
+            memcpy(result[i], exec_output(m.exec, 0), sizeof result[i]);
         }
         machine_free(&m);
         graph_free(&g[i]);
@@ -230,7 +230,7 @@ static void check_buffers(const Exec *x, const char *what) {
     for (ValueId v = 0; v < g->n_values; v++) {
         bool input = g->value[v].kind == VALUE_INPUT;
         born[v] = input ? -1 : g->value[v].producer;
-        last[v] = v == g->output || input ? g->n_ops : born[v]; /* inputs: filled before the first step */
+        last[v] = v == g->output[0] || input ? g->n_ops : born[v]; /* inputs: filled before the first step */
         root[v] = memory_of(x, v);
     }
     for (int32_t i = 0; i < g->n_ops; i++) {

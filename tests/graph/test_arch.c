@@ -84,7 +84,7 @@ static void test_llama(void) {
     CU_ASSERT_EQUAL(count(g, OP_KV_STORE), 2);
     CU_ASSERT_EQUAL(count(g, OP_SILU_MUL), 2);
     CU_ASSERT_EQUAL(count(g, OP_ADD), 2 * 2);
-    CU_ASSERT_EQUAL(g->op[g->value[g->output].producer].kind, OP_STATS);
+    CU_ASSERT_EQUAL(g->op[g->value[g->output[0]].producer].kind, OP_STATS);
     const Op *a = op_named(g, "blk.1.attention"), *r = op_named(g, "blk.1.rope_k"), *n = op_named(g, "blk.0.ffn_norm");
     CU_ASSERT_FATAL(a && r && n);
     CU_ASSERT(a->u.attn.heads == 3 && a->u.attn.kv_heads == 1 && a->u.attn.head_dim == 32);

@@ -232,7 +232,7 @@ static void test_checks(void) {
         ValueId groups = graph_group(&g, "group", r, i == 1 ? more : mix);
         ValueId p = graph_dispatch(&g, "dispatch", x, i == 2 ? r : groups, mix);
         if (i == 3) p = graph_linear(&g, "linear", p, w, -1);
-        g.output = graph_combine(&g, "combine", i == 4 ? x : p, r, groups, mix);
+        g.output[0] = graph_combine(&g, "combine", i == 4 ? x : p, r, groups, mix);
         static const char *const want[] = {"logit for each expert", "more than there are", "wants groups",
                                            "matrix for each expert", "wants pairs"};
         CU_ASSERT_EQUAL(graph_check(&g, &e), -1);

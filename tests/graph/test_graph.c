@@ -32,7 +32,7 @@ static void test_text(void) {
     ValueId rows = graph_input(&g, "rows", QT_I32, 1, (Dim[]){dim_outputs()});
     ValueId x = graph_embed(&g, "embed", ids, matrix(&g, "table", 100, 32));
     x = graph_linear(&g, "layer.0", x, matrix(&g, "w", 48, 32), vector(&g, "b", 48));
-    g.output = graph_select(&g, "select", x, rows);
+    g.output[0] = graph_select(&g, "select", x, rows);
     Err e = {""};
     CU_ASSERT(!graph_check(&g, &e));
     char *text = graph_text(&g);
@@ -42,7 +42,7 @@ static void test_text(void) {
     free(text);
     CU_ASSERT_EQUAL(graph_uses(&g, ids), 1);
     CU_ASSERT_EQUAL(graph_uses(&g, x), 1);
-    CU_ASSERT_EQUAL(graph_uses(&g, g.output), 1); /* the graph's output counts */
+    CU_ASSERT_EQUAL(graph_uses(&g, g.output[0]), 1); /* the graph's output counts */
     CU_ASSERT_EQUAL(value_columns(&g, x), 48);
     for (int k = 0; k < OP_COUNT; k++) CU_ASSERT(op_kind_name((OpKind)k) != NULL);
     graph_free(&g);
@@ -102,25 +102,25 @@ static void test_shapes(void) {
     refused(&g, "lin", "columns");
 
     graph_init(&g);
-    g.output = graph_linear(&g, "lin", tokens(&g, 32), matrix(&g, "w", 8, 32), vector(&g, "b", 9));
+    g.output[0] = graph_linear(&g, "lin", tokens(&g, 32), matrix(&g, "w", 8, 32), vector(&g, "b", 9));
     refused(&g, "lin", "bias");
 
     graph_init(&g);
-    g.output = graph_linear(&g, "lin", tokens(&g, 32), vector(&g, "w", 32), -1);
+    g.output[0] = graph_linear(&g, "lin", tokens(&g, 32), vector(&g, "w", 32), -1);
     refused(&g, "lin", "no matrix");
 
     graph_init(&g);
-    g.output = graph_rmsnorm(&g, "norm", tokens(&g, 32), vector(&g, "w", 31), 1e-5f);
+    g.output[0] = graph_rmsnorm(&g, "norm", tokens(&g, 32), vector(&g, "w", 31), 1e-5f);
     refused(&g, "norm", "size");
 
     graph_init(&g);
-    g.output = graph_add(&g, "sum", tokens(&g, 32), tokens(&g, 16));
+    g.output[0] = graph_add(&g, "sum", tokens(&g, 32), tokens(&g, 16));
     refused(&g, "sum", "shapes");
 
     graph_init(&g);
     ValueId rows = graph_input(&g, "rows", QT_I32, 1, (Dim[]){dim_outputs()});
     ValueId x = tokens(&g, 32);
-    g.output = graph_silu_mul(&g, "gated", x, graph_select(&g, "some", x, rows)); /* [T] against [R] */
+    g.output[0] = graph_silu_mul(&g, "gated", x, graph_select(&g, "some", x, rows)); /* [T] against [R] */
     refused(&g, "gated", "shapes");
 
     graph_init(&g);
@@ -144,15 +144,15 @@ static void test_heads(void) {
         graph_init(&g);
         ValueId q = tokens(&g, bad[i].q), k = tokens(&g, bad[i].kv), v = tokens(&g, bad[i].kv);
         ValueId state = graph_state(&g, "kv", 1, (int)bad[i].cache);
-        g.output = graph_attention(&g, "attn", q, k, v, state,
-                                   (AttnShape){bad[i].heads, bad[i].kv_heads, bad[i].dim, 1.0f, 0, 0});
+        g.output[0] = graph_attention(&g, "attn", q, k, v, state,
+                                      (AttnShape){bad[i].heads, bad[i].kv_heads, bad[i].dim, 1.0f, 0, 0});
         refused(&g, "attn", bad[i].what);
     }
     Graph g;
     graph_init(&g);
     ValueId positions = graph_input(&g, "positions", QT_I32, 1, (Dim[]){dim_tokens()});
     ValueId table = graph_rope_table(&g, "table", positions, -1, rotated(64));
-    g.output = graph_rope(&g, "rope", tokens(&g, 64), table, 2, 32, rotated(64)); /* rotates 64 of 32 */
+    g.output[0] = graph_rope(&g, "rope", tokens(&g, 64), table, 2, 32, rotated(64)); /* rotates 64 of 32 */
     refused(&g, "rope", "out of range");
 }
 
@@ -164,14 +164,14 @@ static void test_images(void) {
     ValueId c = graph_conv(&g, "conv", x, filter(&g, 5, 3, 2, 3), vector(&g, "b", 5), 2, 1, 1);
     ValueId p = graph_pool(&g, "pool", c, POOL_MAX, 2, 2, 0);
     ValueId d = graph_conv(&g, "deep", p, filter(&g, 5, 2, 2, 1), -1, 1, 0, 5);
-    g.output = graph_pool(&g, "mean", d, POOL_GLOBAL_AVERAGE, 0, 0, 0);
+    g.output[0] = graph_pool(&g, "mean", d, POOL_GLOBAL_AVERAGE, 0, 0, 0);
     Err e = {""};
     CU_ASSERT(!graph_check(&g, &e));
     char *text = graph_text(&g);
-    CU_ASSERT_STRING_EQUAL(text, "%3 [2,5,5,5] F32 = conv conv image filter b\n"
-                                 "%4 [2,2,2,5] F32 = pool pool %3\n"
-                                 "%6 [2,1,1,5] F32 = conv deep %4 filter\n"
-                                 "%7 [2,5] F32 = pool mean %6\n");
+    CU_ASSERT_STRING_EQUAL(text, "%3 [2,5,5,5] F32 = conv conv (window 3,2 stride 2,2 pad 1,1 to 1,1) image filter b\n"
+                                 "%4 [2,2,2,5] F32 = pool pool (max window 2,2 stride 2,2) %3\n"
+                                 "%6 [2,1,1,5] F32 = conv deep (window 2,2 groups 5) %4 filter\n"
+                                 "%7 [2,5] F32 = pool mean (average window 1,1 of all) %6\n");
     free(text);
     graph_free(&g);
 }
@@ -184,17 +184,18 @@ static void test_bad_images(void) {
     } bad[] = {{8, 4, 3, 3, 0, 1, 1, "stride"},
                {8, 4, 3, 3, 1, -1, 1, "padding"},
                {8, 4, 3, 4, 1, 1, 1, "channels"},
-               {8, 6, 3, 1, 1, 1, 3, "depthwise"},
-               {8, 4, 3, 1, 1, 1, 2, "depthwise"},
+               {8, 4, 3, 1, 1, 1, 3, "groups"},
+               {8, 4, 3, 1, 1, 1, 2, "groups"},
+               {8, 6, 3, 2, 1, 1, 3, "channels"},
                {2, 4, 3, 3, 1, 0, 1, "larger than the padded image"},
                {2, 4, 3, 3, 2, 0, 1, "larger than the padded image"}, /* (2 - 3) / 2 + 1 is 1 in C */
                {2, 4, 5, 3, 4, 1, 1, "larger than the padded image"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Graph g;
         graph_init(&g);
-        g.output = graph_conv(&g, "conv", image(&g, 1, bad[i].h, bad[i].h, 3),
-                              filter(&g, bad[i].o, bad[i].k, bad[i].k, bad[i].i), -1, bad[i].stride, bad[i].pad,
-                              bad[i].groups);
+        g.output[0] = graph_conv(&g, "conv", image(&g, 1, bad[i].h, bad[i].h, 3),
+                                 filter(&g, bad[i].o, bad[i].k, bad[i].k, bad[i].i), -1, bad[i].stride, bad[i].pad,
+                                 bad[i].groups);
         refused(&g, "conv", bad[i].what);
     }
     static const struct {
@@ -204,13 +205,13 @@ static void test_bad_images(void) {
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         Graph g;
         graph_init(&g);
-        g.output = graph_pool(&g, "pool", image(&g, 1, pools[i].h, pools[i].h, 3), POOL_AVERAGE, pools[i].size,
-                              pools[i].stride, pools[i].pad);
+        g.output[0] = graph_pool(&g, "pool", image(&g, 1, pools[i].h, pools[i].h, 3), POOL_AVERAGE, pools[i].size,
+                                 pools[i].stride, pools[i].pad);
         refused(&g, "pool", "window");
     }
     Graph g;
     graph_init(&g);
-    g.output = graph_pool(&g, "pool", tokens(&g, 8), POOL_GLOBAL_AVERAGE, 0, 0, 0);
+    g.output[0] = graph_pool(&g, "pool", tokens(&g, 8), POOL_GLOBAL_AVERAGE, 0, 0, 0);
     refused(&g, "pool", "wants");
 }
 
@@ -219,7 +220,7 @@ static void test_order(void) {
     Graph g;
     graph_init(&g);
     ValueId a = graph_relu(&g, "a", tokens(&g, 8));
-    g.output = graph_relu(&g, "b", a);
+    g.output[0] = graph_relu(&g, "b", a);
     Op first = g.op[0];
     g.op[0] = g.op[1];
     g.op[1] = first;

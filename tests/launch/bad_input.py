@@ -84,7 +84,8 @@ class BadInput(unittest.TestCase):
         self.wrong_use([*run, "-p"], "-p needs a value")
         self.wrong_use([*run, "-p", "a", "-f", "b"], "exclude each other")
         self.wrong_use(["run", "-p", "a"], "needs a model file")
-        self.wrong_use([*run, "another", "-p", "a"], "one argument too many")
+        self.wrong_use(["info", self.model, "another"], "one argument too many")
+        self.failure([*run, "another", "-p", "a"], "one argument too many")
         self.wrong_use(["eval", "perplexity", self.model], "needs a text")
         self.check()
 

@@ -49,12 +49,17 @@ static void all_ways_to_write_an_option(void) {
     o = accepted("sheaf run -p x -n -1 -- -odd-name");
     CU_ASSERT_EQUAL(o.tokens, -1);
     CU_ASSERT_STRING_EQUAL(o.model, "-odd-name");
+    o = accepted("sheaf run net.onnx a.npy -b 4 b.npy --shards c.npy"); /* files stand between options, too */
+    CU_ASSERT_STRING_EQUAL(o.model, "net.onnx");
+    CU_ASSERT_EQUAL_FATAL(o.n_texts, 3);
+    CU_ASSERT(!strcmp(o.text[0], "a.npy") && !strcmp(o.text[1], "b.npy") && !strcmp(o.text[2], "c.npy"));
+    CU_ASSERT(o.shards && o.batch == 4);
 }
 
 static void each_verb_has_its_defaults(void) {
     Options o = accepted("sheaf run m -p x");
     CU_ASSERT_EQUAL(o.tokens, TOKENS_DEFAULT); /* run.c: 128, or until the end */
-    CU_ASSERT_EQUAL(o.batch, 512);
+    CU_ASSERT_EQUAL(o.batch, 0);               /* by the kind of model */
     CU_ASSERT_EQUAL(o.ctx, 0);
     CU_ASSERT_EQUAL(o.temp, 0);
     CU_ASSERT_STRING_EQUAL(o.hosts, "found");
@@ -110,7 +115,7 @@ static void wrong_words_name_the_nearest(void) {
 
 static void wrong_values_are_named(void) {
     refused("sheaf run", "needs a model file");
-    refused("sheaf run a b", "'b' is one argument too many");
+    refused("sheaf info a b", "'b' is one argument too many");
     refused("sheaf run m -p", "-p needs a value");
     refused("sheaf run m -p x -p y", "-p is given twice");
     refused("sheaf run m -p x -f y", "exclude each other");

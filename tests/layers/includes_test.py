@@ -17,7 +17,7 @@ LAYERS = {  # folder, and what it may see
     "quant": ("quant/format", "base quant"),
     "kernels": ("kernels", "base quant kernels"),
     "comm": ("comm", "base quant kernels comm"),
-    "graph": ("runtime/graph", "base quant graph"),
+    "graph": ("runtime/graph", "base quant kernels graph"),
     "partition": ("partition", "base quant kernels comm graph partition"),
     "engine": ("runtime/engine", "base quant kernels comm graph partition engine"),
     "launch": ("launch", "base sheaf.h"),

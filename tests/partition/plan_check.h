@@ -184,10 +184,13 @@ static inline void check_view(Checker *c, const Op *op) {
 
 static inline void check_conv(Checker *c, const Op *op) {
     ValueId x = op->in[0], w = op->in[1], y = op->out[0];
-    bool bias = op->n_in == 3;
+    bool bias = op->u.conv.bias;
+    ValueId residual = op->u.conv.residual ? op->in[op->n_in - 1] : -1;
+    if (residual >= 0 && (is_partial(c, y) || !same_state(c, residual, y))) wrong(c, op->name, "residual");
     if (op->u.conv.groups == 1) {
         check_matmul(c, op, 1, bias, -1);
-        if (is_partial(c, y) && op->u.conv.relu) wrong(c, op->name, "relu of a sum that is not complete");
+        if (is_partial(c, y) && op->u.conv.act.fn != ND_IDENTITY)
+            wrong(c, op->name, "function of a sum that is not complete");
         return;
     }
     if (is_partial(c, x) || !same_state(c, x, y)) wrong(c, op->name, "channels in and out");
@@ -247,7 +250,7 @@ static inline void check_operator(Checker *c, const Op *op) {
         check_heads(c, op, op->u.rope.head_dim);
         break;
     case OP_QUANTISE:
-    case OP_RELU:
+    case OP_UNARY:
     case OP_GELU:
     case OP_SOFTCAP:
     case OP_POOL:
@@ -346,7 +349,7 @@ static inline int check_plan(const Plan *p, const char *what) {
     }
     for (int32_t i = 0; i < g->n_ops; i++) check_operator(&c, &g->op[i]);
     free(overlap);
-    if (!is_whole(&c, g->output)) wrong(&c, "output", "is not whole");
+    if (!is_whole(&c, g->output[0])) wrong(&c, "output", "is not whole");
     Err e = {""};
     if (graph_check(g, &e)) wrong(&c, "graph", e.msg);
     return c.errors;

@@ -365,7 +365,7 @@ static void cnn_graph(Graph *g, int64_t batch, int64_t c) {
     x = graph_conv(g, "point", x, filter(g, "w5", 2 * c, 1, c), -1, 1, 0, 1);
     x = graph_pool(g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
     ValueId w = graph_weight(g, "w6", QT_F32, 2, (int64_t[]){10, 2 * c}, -1, NULL);
-    g->output = graph_linear(g, "fc", x, w, bias(g, "b6", 10));
+    g->output[0] = graph_linear(g, "fc", x, w, bias(g, "b6", 10));
 }
 
 static void test_cnn(void) {

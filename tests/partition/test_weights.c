@@ -307,7 +307,7 @@ static void test_memory(void) {
     ValueId v3 = graph_weight(&g, "deep", QT_F32, 4, (int64_t[]){C, K, K, 1}, -1, deep);
     x = graph_conv(&g, "deep", x, v3, -1, 1, 1, C);
     x = graph_pool(&g, "mean", x, POOL_GLOBAL_AVERAGE, 0, 0, 0);
-    g.output = graph_linear(&g, "fc", x, graph_weight(&g, "fc.w", QT_F32, 2, (int64_t[]){F, C}, -1, fc), -1);
+    g.output[0] = graph_linear(&g, "fc", x, graph_weight(&g, "fc.w", QT_F32, 2, (int64_t[]){F, C}, -1, fc), -1);
     const struct {
         ValueId v;
         const float *whole;
@@ -451,15 +451,15 @@ static void test_bad_types(void) {
     static const uint8_t zeroes[4096];
     graph_init(&g);
     ValueId x = graph_input(&g, "x", QT_F32, 2, (Dim[]){dim_tokens(), dim_const(48)});
-    g.output = graph_linear(&g, "l", x, graph_weight(&g, "odd", QT_Q8_0, 2, (int64_t[]){8, 48}, -1, zeroes), -1);
+    g.output[0] = graph_linear(&g, "l", x, graph_weight(&g, "odd", QT_Q8_0, 2, (int64_t[]){8, 48}, -1, zeroes), -1);
     CU_ASSERT_FATAL(!plan_make(&g, &(PlanOptions){.n_ranks = 1}, &p, &e));
     refused(p, NULL, "odd", "48"); /* a row is no whole number of groups */
     plan_free(p);
     graph_free(&g);
     graph_init(&g);
     x = graph_input(&g, "image", QT_F32, 4, (Dim[]){dim_const(1), dim_const(4), dim_const(4), dim_const(32)});
-    g.output = graph_conv(&g, "c", x, graph_weight(&g, "filter", QT_Q8_0, 4, (int64_t[]){2, 1, 1, 32}, -1, zeroes), -1,
-                          1, 0, 1);
+    g.output[0] = graph_conv(&g, "c", x, graph_weight(&g, "filter", QT_Q8_0, 4, (int64_t[]){2, 1, 1, 32}, -1, zeroes),
+                             -1, 1, 0, 1);
     CU_ASSERT_FATAL(!plan_make(&g, &(PlanOptions){.n_ranks = 1}, &p, &e));
     refused(p, NULL, "filter", "Q8_0");
     plan_free(p);
