@@ -10,6 +10,8 @@
 
 enum { SMALL_BYTES = 8192 }; /* sums up to this size go through one carrier a host: more messages would cost more */
 
+int comm_carriers(const Comm *c, size_t n) { return n * sizeof(float) <= SMALL_BYTES ? 1 : c->carriers; }
+
 static int exchange(void *arg, float *x, size_t n, Err *e) {
     Comm *c = arg;
     return network_sum(c->network, x, n, false, e);
@@ -19,11 +21,15 @@ static int exchange_exact(void *arg, float *x, size_t n, Err *e) {
     return network_sum(c->network, x, n, true, e);
 }
 
+void comm_force_sums(Comm *c, SumWay way) {
+    if (c->shared) shared_force(c->shared, way);
+    if (c->network) network_force(c->network, way);
+}
+
 static int allreduce_piece(Comm *c, float *x, size_t n, bool exact, Err *e) {
     if (!c->shared) return network_sum(c->network, x, n, exact, e);
     if (c->job.hosts == 1) return shared_allreduce(c->shared, x, n, 0, NULL, NULL, e);
-    int carriers = n * sizeof *x <= SMALL_BYTES ? 1 : c->carriers;
-    return shared_allreduce(c->shared, x, n, carriers, exact ? exchange_exact : exchange, c, e);
+    return shared_allreduce(c->shared, x, n, comm_carriers(c, n), exact ? exchange_exact : exchange, c, e);
 }
 
 /* Every collective begins and ends with these: others can see whether this rank has come to it. */

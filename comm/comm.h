@@ -54,6 +54,12 @@ void comm_set_kernels(Comm *c, const Kernels *k);
  * each host's sum is rounded to bf16 before it is added, and with three hosts or more the result too: an element's
  * result depends neither on n nor on its place. `exact` keeps fp32 between hosts whatever the wire. */
 int comm_allreduce(Comm *c, float *x, size_t n, bool exact, Err *e);
+/* How sums are made. One-shot: everyone gets all addends and sums everything. Two-shot: everyone sums a slice, then all
+ * gather the slices. Without this by size; a one-shot sum is made in two where buffers do not hold it. The result is
+ * the same, but that on a bf16 wire the two-shot one is rounded for two hosts too. The same on all ranks. Local. */
+typedef enum SumWay { SUM_CHOSEN, SUM_ONE_SHOT, SUM_TWO_SHOT } SumWay;
+void comm_force_sums(Comm *c, SumWay way);
+
 /* Rank r gives n_bytes[r] bytes (known to all); all get them, concatenated in rank order, in `out`. `mine` may be its
  * place in `out`. */
 int comm_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e);

@@ -183,6 +183,7 @@ static int create(Comm *c, const CommOptions *o, Err *e) {
     MPI_Initialized(&initialized);
     comm_set_kernels(c, NULL);
     c->check = o->check;
+    c->wire = o->wire;
     c->lost = o->lost;
     c->warn = o->warn;
     c->arg = o->arg;

@@ -12,6 +12,7 @@ struct Comm {
     Job job;
     int carriers; /* ranks of each host that take part in a large sum between hosts */
     bool owns_mpi, check;
+    Wire wire;
     MPI_Comm world, local,
         peers;              /* MPI_COMM_NULL where there is none; peers: this rank's counterparts on other hosts */
     int *ranks;             /* [local_size]: the ranks of this host */
@@ -35,6 +36,9 @@ struct Comm {
     Usual usual; /* waits of sums and gathers */
     bool warned;
 };
+
+/* Ranks of each host that take part in a sum of n values between hosts, within one piece. */
+int comm_carriers(const Comm *c, size_t n);
 
 /* Collectives without the check and without counting. */
 int comm_raw_allgather(Comm *c, const void *mine, const size_t *n_bytes, void *out, Err *e);

@@ -19,6 +19,8 @@ enum {
 struct Network {
     int host, hosts, n_ranks;
     Wire wire;
+    SumWay way;
+    size_t room; /* bytes at `receive` */
     Messages *messages;
     uint8_t *send, *receive; /* wire bytes of what this host sends, and of what it receives */
     float *decoded;          /* [hosts][BLOCK] */
@@ -37,6 +39,7 @@ int network_create(const MessagesUse *use, Wire wire, size_t piece_bytes, const 
     /* Received at once: everything from everyone in a one-shot sum, else two vectors at most. */
     size_t hosts = (size_t)w->hosts, ranks = (size_t)w->n_ranks,
            room = 2 * piece_bytes + hosts * (ONE_SHOT_BYTES + 256);
+    w->room = room;
     /* Begun at once: a sum sends and receives a piece for each host, an allgather a batch for each rank and host. */
     size_t most = hosts * (piece_bytes > ranks * BATCH_BYTES / 2 ? 2 * piece_bytes : ranks * BATCH_BYTES);
     w->send = malloc(piece_bytes);
@@ -67,6 +70,7 @@ void network_free(Network *w) {
 /* One sum's wire: bf16 or fp32, and bytes per value. */
 typedef struct Format {
     bool bf16;
+    bool rounds; /* the result too */
     size_t size;
 } Format;
 
@@ -93,9 +97,7 @@ static void combine(Network *w, Format f, const uint8_t *own, size_t stride, siz
             w->src[h] = to;
         }
         w->ops->sum(w->src, w->hosts, (int64_t)m, x + i);
-        if (!f.bf16 || w->hosts == 2) continue;
-        /* The two-shot sum sends its result rounded; the one-shot one rounds too, or a value would depend on how many
-         * stand beside it in the vector. */
+        if (!f.rounds) continue;
         uint16_t rounded[BLOCK];
         w->ops->to_bf16(x + i, (int64_t)m, rounded);
         w->ops->from_bf16(rounded, (int64_t)m, x + i);
@@ -153,11 +155,23 @@ static int sum_two_shot(Network *w, Format f, float *x, size_t n, Err *e) {
     return 0;
 }
 
-int network_sum(Network *w, float *x, size_t n, bool exact, Err *e) {
+static Format format(const Network *w, bool exact) {
     bool bf16 = w->wire == WIRE_BF16 && !exact;
-    Format f = {bf16, bf16 ? sizeof(uint16_t) : sizeof(float)};
-    bool one_shot = w->hosts == 2 || n * f.size <= ONE_SHOT_BYTES;
-    return one_shot ? sum_one_shot(w, f, x, n, e) : sum_two_shot(w, f, x, n, e);
+    /* The two-shot sum sends its result rounded; with three hosts or more the one-shot one rounds too, or a value would
+     * depend on how many stand beside it in the vector. */
+    return (Format){bf16, bf16 && (w->hosts > 2 || w->way == SUM_TWO_SHOT), bf16 ? sizeof(uint16_t) : sizeof(float)};
+}
+
+void network_force(Network *w, SumWay way) { w->way = way; }
+bool network_one_shot(const Network *w, size_t n, bool exact) {
+    size_t bytes = n * format(w, exact).size;
+    if (w->way == SUM_CHOSEN) return w->hosts == 2 || bytes <= ONE_SHOT_BYTES;
+    return w->way == SUM_ONE_SHOT && round_up(bytes, 64) * (size_t)w->hosts <= w->room;
+}
+
+int network_sum(Network *w, float *x, size_t n, bool exact, Err *e) {
+    Format f = format(w, exact);
+    return network_one_shot(w, n, exact) ? sum_one_shot(w, f, x, n, e) : sum_two_shot(w, f, x, n, e);
 }
 
 /* ---- the others

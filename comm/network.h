@@ -15,6 +15,10 @@ void network_free(Network *w);
  */
 int network_sum(Network *w, float *x, size_t n, bool exact, Err *e);
 
+void network_force(Network *w, SumWay way); /* as comm_force_sums. Local */
+/* Whether a sum of n values is one-shot. Local. */
+bool network_one_shot(const Network *w, size_t n, bool exact);
+
 /* n bytes from host 0 to the others. */
 int network_broadcast(Network *w, void *data, size_t n, Err *e);
 

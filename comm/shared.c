@@ -30,6 +30,7 @@ typedef struct Flag {
 struct Shared {
     int rank, size;
     bool crowded; /* more ranks than cores */
+    SumWay way;
     Segment segment;
     Flag *flags; /* [size]: the segment's control area; behind them the caller's extra memory */
     size_t piece_bytes;
@@ -90,6 +91,13 @@ void shared_free(Shared *s) {
 size_t shared_piece_bytes(const Shared *s) { return s->piece_bytes; }
 void shared_limit_piece(Shared *s, size_t bytes) {
     if (bytes < s->piece_bytes) s->piece_bytes = bytes;
+}
+
+bool shared_crowded(const Shared *s) { return s->crowded; }
+
+void shared_force(Shared *s, SumWay way) { s->way = way; }
+bool shared_one_shot(const Shared *s, size_t n) {
+    return s->way == SUM_CHOSEN ? n * sizeof(float) <= ONE_SHOT_BYTES : s->way == SUM_ONE_SHOT;
 }
 
 void *shared_extra(const Shared *s) { return s->flags + s->size; }
@@ -250,7 +258,7 @@ static void fetch_chunks(Shared *s, const Division *d, size_t k, uint64_t stage,
 }
 
 int shared_allreduce(Shared *s, float *x, size_t n, int carriers, SharedExchange *exchange, void *arg, Err *e) {
-    if (!exchange && n * sizeof *x <= ONE_SHOT_BYTES) {
+    if (!exchange && shared_one_shot(s, n)) {
         allreduce_one_shot(s, x, n);
         return 0;
     }

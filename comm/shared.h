@@ -18,6 +18,13 @@ void shared_free(Shared *s); /* local */
 /* Memory that all ranks of the host see, zero at first, aligned to 128 bytes. Local. */
 void *shared_extra(const Shared *s);
 
+bool shared_crowded(const Shared *s); /* more ranks than cores. Local */
+
+/* As comm_force_sums, for sums without `exchange`. Local. */
+void shared_force(Shared *s, SumWay way);
+/* Whether a sum of n values, within one piece and without `exchange`, is one-shot. Local. */
+bool shared_one_shot(const Shared *s, size_t n);
+
 /* Bytes that fit one piece of a collective, and a lower limit to keep to (what the smallest host can do). Local. */
 size_t shared_piece_bytes(const Shared *s);
 void shared_limit_piece(Shared *s, size_t bytes);

@@ -10,7 +10,7 @@
 typedef struct Job {
     const Options *o;
     SheafRuntime *rt;
-    SheafModel *m;    /* NULL for a verb that opens no model (quantize) */
+    SheafModel *m;    /* NULL for a verb that opens no model (quantize, bench comm) */
     bool interrupted; /* rank 0: a signal asked for an early end; what there was has been printed */
 } Job;
 
@@ -22,6 +22,7 @@ int info_verb(Job *job, SheafErr *e);
 int plan_verb(Job *job, SheafErr *e);
 int quantize_verb(Job *job, SheafErr *e);
 int embed_verb(Job *job, SheafErr *e);
+int bench_comm_verb(Job *job, SheafErr *e);
 
 /* The positions of a context: --ctx, or the smaller of 4096 and the model's own. More than the model was trained for is
  * warned about, by rank 0. Local; the same on all ranks. */

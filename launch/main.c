@@ -12,8 +12,13 @@
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 128 + SIGINT };
 
 static int (*const verb_functions[VERB_COUNT])(Job *, SheafErr *) = {
-    [VERB_RUN] = run_verb,   [VERB_PERPLEXITY] = perplexity_verb, [VERB_INFO] = info_verb,
-    [VERB_PLAN] = plan_verb, [VERB_QUANTIZE] = quantize_verb,     [VERB_EMBED] = embed_verb,
+    [VERB_RUN] = run_verb,
+    [VERB_PERPLEXITY] = perplexity_verb,
+    [VERB_INFO] = info_verb,
+    [VERB_PLAN] = plan_verb,
+    [VERB_QUANTIZE] = quantize_verb,
+    [VERB_EMBED] = embed_verb,
+    [VERB_BENCH_COMM] = bench_comm_verb,
 };
 
 /* Files opened later must not get the numbers of standard streams that the caller closed. Writing to such a standard
@@ -56,6 +61,15 @@ static SheafRuntimeOptions runtime_options(const Options *o) {
     bool pin = strcmp(o->bind ? o->bind : "auto", "auto") == 0;
     if (o->verb == VERB_QUANTIZE)
         return (SheafRuntimeOptions){.threads = (int)o->threads, .cores = o->cores, .pin = pin};
+    if (o->verb == VERB_BENCH_COMM)
+        return (SheafRuntimeOptions){.threads = 1,
+                                     .cores = o->cores,
+                                     .pin = pin,
+                                     .each_rank_a_host = o->hosts[0] == 'e',
+                                     .wire = o->wire,
+                                     .isa = o->isa,
+                                     .deadline_s = o->deadline,
+                                     .verify = o->verify};
     if (!computes) return (SheafRuntimeOptions){.threads = 1};
     return (SheafRuntimeOptions){
         .threads = (int)o->threads,
@@ -92,7 +106,8 @@ static int work(Job *job, const SheafErr *usage) {
     bool failed = sheaf_agree(job->rt, usage != NULL, usage, &e) != 0;
     if (!failed) {
         status = STATUS_FAILED;
-        if (job->o->verb != VERB_QUANTIZE) failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
+        if (options_has_model(job->o->verb) && job->o->verb != VERB_QUANTIZE)
+            failed = sheaf_model_open(job->rt, job->o->model, &job->m, &e) != 0;
         if (!failed && job->m && job->o->check_file) failed = job_check_file(job, &e) != 0;
         if (!failed) {
             int r = wrong_model(job, &mine) ? -1 : verb_functions[job->o->verb](job, &mine);

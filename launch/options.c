@@ -12,7 +12,8 @@
 /* ---- the tables -------------------------------------------------------------------------------------------------- */
 typedef struct Verb {
     const char *name, *summary, *usage, *example;
-    bool texts; /* takes words after the model */
+    bool texts;    /* takes words after the model */
+    bool no_model; /* takes no words at all */
 } Verb;
 
 static const Verb verbs[VERB_COUNT] = {
@@ -30,6 +31,8 @@ static const Verb verbs[VERB_COUNT] = {
                        "sheaf quantize model-f32.gguf -o model-q4_k.gguf --type q4_k --tensor token_embd.weight=q6_k"},
     [VERB_EMBED] = {"embed", "a vector for each text, by an encoder", "MODEL [TEXT ... | -f FILE]",
                     "mpirun -n 2 sheaf embed encoder.gguf -f lines.txt -o vectors.npy", .texts = true},
+    [VERB_BENCH_COMM] = {"bench comm", "how fast sums over the ranks are, beside MPI and the machine's limit", "",
+                         "mpirun -n 2 sheaf bench comm --hosts each", .no_model = true},
 };
 
 typedef enum OptionType { FLAG, INT, REAL, TEXT, LIST } OptionType;
@@ -42,7 +45,10 @@ enum {
     EMBED = 1 << VERB_EMBED,
     WORK = RUN | PPL | EMBED, /* loads weights and computes */
     THREADS = WORK | QUANTIZE,
-    ALL = RUN | PPL | INFO | PLAN | QUANTIZE | EMBED,
+    BENCH = 1 << VERB_BENCH_COMM,
+    RANKS = WORK | BENCH, /* its ranks exchange data */
+    PLACED = THREADS | BENCH,
+    ALL = RUN | PPL | INFO | PLAN | QUANTIZE | EMBED | BENCH,
 };
 
 typedef struct Option {
@@ -121,26 +127,28 @@ static const Option options[] = {
     {"tensor", 0, true, LIST, AT(tensor), "PATTERN=TYPE", NULL, 0, 0, QUANTIZE,
      "another type for the matrices of that name (a shell pattern), or 'keep'; the first that matches counts; may be "
      "given up to 16 times"},
+    {"rounds", 0, false, INT, AT(rounds), "N", "30", 1, SHEAF_COMM_ROUNDS, BENCH,
+     "how often each size is measured, in turns; the medians count"},
     {"json", 0, false, FLAG, AT(json), NULL, NULL, 0, 0, ALL, "one JSON object on standard output"},
     {"quiet", 'q', false, FLAG, AT(quiet), NULL, NULL, 0, 0, THREADS, "no progress and no figures on standard error"},
     {"threads", 0, false, INT, AT(threads), "N", NULL, 1, 1024, THREADS,
      "threads of each rank; without it: its share of the physical cores"},
-    {"cores", 0, false, TEXT, AT(cores), "LIST", NULL, 0, 0, THREADS,
+    {"cores", 0, false, TEXT, AT(cores), "LIST", NULL, 0, 0, PLACED,
      "the CPUs, such as 0-7,16-23 or 0-14:2, that the ranks of each host share out; without it: as the launcher bound "
      "them"},
-    {"bind", 0, false, TEXT, AT(bind), "auto|none", "auto", 0, 0, THREADS,
+    {"bind", 0, false, TEXT, AT(bind), "auto|none", "auto", 0, 0, PLACED,
      "auto: each thread is pinned to a core of its own; none: the system moves threads about"},
-    {"isa", 0, false, TEXT, AT(isa), "ref|avx2|avx512vnni", NULL, 0, 0, WORK,
+    {"isa", 0, false, TEXT, AT(isa), "ref|avx2|avx512vnni", NULL, 0, 0, RANKS,
      "use a lower instruction set than the best that all ranks have"},
     {"act", 0, false, TEXT, AT(act), "int16|int8", "int16", 0, 0, WORK,
      "numbers that meet quantised weights: int8 is faster, int16 as good as exact"},
-    {"hosts", 0, false, TEXT, AT(hosts), "found|each", "found", 0, 0, WORK,
+    {"hosts", 0, false, TEXT, AT(hosts), "found|each", "found", 0, 0, RANKS,
      "each: every rank counts as a host of its own, so that all data takes the network path"},
-    {"wire", 0, false, TEXT, AT(wire), "f32|bf16", "f32", 0, 0, WORK, "numbers between hosts"},
-    {"deadline", 0, false, REAL, AT(deadline), "SECONDS", "60", 1, 86400, WORK,
+    {"wire", 0, false, TEXT, AT(wire), "f32|bf16", "f32", 0, 0, RANKS, "numbers between hosts"},
+    {"deadline", 0, false, REAL, AT(deadline), "SECONDS", "60", 1, 86400, RANKS,
      "end when a rank is silent, or a step stands still, for so long; a link that is down for less is waited for"},
     {"check", 0, false, FLAG, AT(check), NULL, NULL, 0, 0, WORK, "compare the ranks' results after every collective"},
-    {"verify", 0, false, FLAG, AT(verify), NULL, NULL, 0, 0, WORK, "send a checksum after each message between hosts"},
+    {"verify", 0, false, FLAG, AT(verify), NULL, NULL, 0, 0, RANKS, "send a checksum after each message between hosts"},
     {"check-file", 0, false, TEXT, AT(check_file), "HOW", NULL, 0, 0, WORK | INFO,
      "see first whether the model's files are damaged; HOW: 'stored', by the hashes that sheaf quantize stores; a "
      "SHA-256 in 64 digits; or a file as sha256sum writes it"},
@@ -307,6 +315,8 @@ static int take_words(Words *w, Options *o, SheafErr *e) {
         } else if (!only_names && word[0] == '-' && word[1]) {
             if (take_option(w, o, e)) return -1;
             if (o->help) return 0;
+        } else if (verbs[o->verb].no_model) {
+            return fail(e, "'%.80s' is one argument too many: '%s' takes options only", word, verbs[o->verb].name);
         } else if (o->model && verbs[o->verb].texts) {
             w->word[o->n_texts++] = w->word[w->next++]; /* in place of words that have been taken */
         } else if (o->model) {
@@ -337,10 +347,12 @@ static int take_verb(Words *w, Options *o, SheafErr *e) {
         w->next += is_two;
         return 0;
     }
-    if (strcmp(first, "eval") == 0) {
+    for (int v = 0; v < VERB_COUNT; v++) {
+        size_t n = strcspn(verbs[v].name, " ");
+        if (!verbs[v].name[n] || strlen(first) != n || strncmp(verbs[v].name, first, n) != 0) continue;
         o->help = strcmp(second, "--help") == 0 || strcmp(second, "-h") == 0;
         if (o->help) return 0;
-        return fail(e, "unknown evaluation '%.40s': did you mean '%s'?", second, verbs[VERB_PERPLEXITY].name);
+        return fail(e, "unknown verb '%s %.40s': did you mean '%s'?", first, second, verbs[v].name);
     }
     return fail(e, "unknown verb '%.40s': did you mean '%s'?", first, nearest_verb(first));
 }
@@ -375,7 +387,8 @@ static int set_from_environment(const Words *w, Options *o, SheafErr *e) {
 /* What one option alone can not say. */
 static int check_together(const Options *o, SheafErr *e) {
     const char *verb = verbs[o->verb].name;
-    if (!o->model) return fail(e, "'%s' needs a model file: sheaf %s %s", verb, verb, verbs[o->verb].usage);
+    if (!o->model && !verbs[o->verb].no_model)
+        return fail(e, "'%s' needs a model file: sheaf %s %s", verb, verb, verbs[o->verb].usage);
     if (o->cores && strcmp(o->bind, "none") == 0) return fail(e, "--cores and --bind none exclude each other");
     if (o->n_texts && o->file) return fail(e, "texts and -f exclude each other: give one of them");
     if (o->prompt && o->file) return fail(e, "-p and -f exclude each other: give one of them");
@@ -469,3 +482,5 @@ void options_help(VerbId verb, StrBuf *out) {
     }
     strbuf_printf(out, ".\nThe command line goes first, then the environment, then the default.\n");
 }
+
+bool options_has_model(VerbId verb) { return !verbs[verb].no_model; }

@@ -7,7 +7,16 @@
 #include "base/strbuf.h"
 #include "sheaf.h"
 
-typedef enum VerbId { VERB_RUN, VERB_PERPLEXITY, VERB_INFO, VERB_PLAN, VERB_QUANTIZE, VERB_EMBED, VERB_COUNT } VerbId;
+typedef enum VerbId {
+    VERB_RUN,
+    VERB_PERPLEXITY,
+    VERB_INFO,
+    VERB_PLAN,
+    VERB_QUANTIZE,
+    VERB_EMBED,
+    VERB_BENCH_COMM,
+    VERB_COUNT
+} VerbId;
 
 enum { LIST_MAX = 16, TOKENS_DEFAULT = -2 };
 typedef struct TextList {
@@ -32,6 +41,7 @@ typedef struct Options {
     int64_t batch;             /* tokens, or rows of a net's inputs, in one step; 0: 512, or 16 */
     double temp, top_p, min_p;
     double deadline; /* seconds */
+    int64_t rounds;  /* of a benchmark */
     int64_t top_k, seed;
     TextList stop;
     const char *system, *template;
@@ -54,5 +64,6 @@ typedef struct Options {
 /* Fills `o` from the command line, then the environment (SHEAF_NAME, for options whose help says so), then defaults.
  * -1: one line that names what is wrong and, for a name that is not known, the nearest one. */
 int options_parse(int argc, char **argv, Options *o, SheafErr *e);
+bool options_has_model(VerbId verb); /* else `model` is NULL */
 /* The general help (VERB_COUNT) or a verb's, generated from the table. */
 void options_help(VerbId verb, StrBuf *out);

@@ -79,6 +79,28 @@ int sheaf_agree(SheafRuntime *rt, bool failed, const SheafErr *mine, SheafErr *e
 void sheaf_interrupt(SheafRuntime *rt);
 bool sheaf_interrupted(const SheafRuntime *rt); /* any rank was asked */
 
+/* ---- how fast the ranks exchange data --------------------------------------------------------------------------- */
+typedef struct SheafCommTiming {
+    bool between_hosts;  /* over all ranks, through the network; else over those of rank 0's host */
+    bool two_shot;       /* everyone sums a slice, then all gather the slices; else everyone sums everything */
+    bool chosen;         /* sums of this size are made this way */
+    uint64_t bytes;      /* of each rank's addends, fp32 */
+    double us, least_us; /* microseconds of a sum over the ranks: the median of the rounds, and the least */
+    double mpi_us;       /* of MPI_Allreduce over the same ranks: the median */
+    double limit_us;     /* what the machine's own exchange of so much data takes, measured too; see comm/bench.h */
+} SheafCommTiming;
+
+enum { SHEAF_COMM_TIMINGS = 32, SHEAF_COMM_ROUNDS = 1000 };
+typedef struct SheafCommBench {
+    double flag_us;    /* a cache line's way between two ranks of a host; 0: rank 0 is alone there */
+    double message_us; /* an empty message's way between two hosts; 0: there is one */
+    int n;
+    SheafCommTiming row[SHEAF_COMM_TIMINGS];
+} SheafCommBench;
+/* Measures sums of several sizes, `rounds` (1 to SHEAF_COMM_ROUNDS) times in turns with what they are compared with. An
+ * error in a job of one rank. Collective; *out is filled on rank 0, zero on the others. */
+int sheaf_comm_bench(SheafRuntime *rt, int rounds, SheafCommBench *out, SheafErr *err);
+
 /* ---- a model file ------------------------------------------------------------------------------------------------ */
 int sheaf_model_open(SheafRuntime *rt, const char *path, SheafModel **out, SheafErr *err); /* collective */
 void sheaf_model_close(SheafModel *m);                                                     /* local */

@@ -17,13 +17,14 @@ static size_t count_wrong(const Comm *c, bool each, Wire wire, uint64_t seed, co
     return wrong;
 }
 
-static void sums(bool each, Wire wire, const Kernels *k) {
+static void sums(bool each, Wire wire, const Kernels *k, SumWay way) {
     Comm *c = make_comm(each, false, wire);
     float *x = malloc((LARGEST + 3) * sizeof *x);
     Err e = {0};
     comm_set_kernels(c, k);
+    comm_force_sums(c, way);
     for (size_t s = 0; s < N_SIZES; s++) {
-        for (int exact = 0; exact < 2; exact++) {
+        for (int exact = 0; exact < (way == SUM_CHOSEN ? 2 : 1); exact++) {
             float *v = x + s % 3; /* not always aligned */
             size_t n = sizes[s];
             uint64_t seed = 10 * s + (uint64_t)exact;
@@ -45,12 +46,20 @@ static const Kernels *best_kernels(void) {
     return k;
 }
 
-static void test_plain(void) { sums(false, WIRE_F32, NULL); }
-static void test_plain_bf16(void) { sums(false, WIRE_BF16, NULL); }
-static void test_kernels(void) { sums(false, WIRE_BF16, best_kernels()); }
-static void test_each_rank_a_host(void) { sums(true, WIRE_F32, NULL); }
-static void test_each_rank_a_host_bf16(void) { sums(true, WIRE_BF16, NULL); }
-static void test_each_rank_a_host_kernels(void) { sums(true, WIRE_BF16, best_kernels()); }
+static void test_plain(void) { sums(false, WIRE_F32, NULL, SUM_CHOSEN); }
+static void test_plain_bf16(void) { sums(false, WIRE_BF16, NULL, SUM_CHOSEN); }
+static void test_kernels(void) { sums(false, WIRE_BF16, best_kernels(), SUM_CHOSEN); }
+static void test_each_rank_a_host(void) { sums(true, WIRE_F32, NULL, SUM_CHOSEN); }
+static void test_each_rank_a_host_bf16(void) { sums(true, WIRE_BF16, NULL, SUM_CHOSEN); }
+static void test_each_rank_a_host_kernels(void) { sums(true, WIRE_BF16, best_kernels(), SUM_CHOSEN); }
+
+/* The same bits whichever way. */
+static void test_ways(void) {
+    for (int each = 0; each < 2; each++) {
+        sums(each, WIRE_F32, best_kernels(), SUM_ONE_SHOT);
+        sums(each, WIRE_F32, best_kernels(), SUM_TWO_SHOT);
+    }
+}
 
 /* The fixed order loses no more than any order may: each of the size - 1 additions rounds once. */
 static void test_near_the_exact_sum(void) {
@@ -93,6 +102,7 @@ int main(void) {
         {"sums, each rank a host", test_each_rank_a_host},
         {"sums, each rank a host, bf16", test_each_rank_a_host_bf16},
         {"sums, each rank a host, this CPU's kernels", test_each_rank_a_host_kernels},
+        {"sums, each way at each size", test_ways},
         {"near the exact sum", test_near_the_exact_sum},
         {"not finite", test_not_finite},
         CU_TEST_INFO_NULL,

@@ -56,6 +56,20 @@ static void all_ways_to_write_an_option(void) {
     CU_ASSERT(o.shards && o.batch == 4);
 }
 
+static void a_verb_without_a_model(void) {
+    Options o = accepted("sheaf bench comm --hosts each --rounds 7");
+    CU_ASSERT_EQUAL(o.verb, VERB_BENCH_COMM);
+    CU_ASSERT_PTR_NULL(o.model);
+    CU_ASSERT_EQUAL(o.rounds, 7);
+    CU_ASSERT_STRING_EQUAL(o.hosts, "each");
+    CU_ASSERT_FALSE(options_has_model(o.verb));
+    CU_ASSERT_TRUE(options_has_model(VERB_RUN));
+    refused("sheaf bench comm m.gguf", "takes options only");
+    refused("sheaf bench", "did you mean 'bench comm'");
+    refused("sheaf bench comm --check", "an option of 'run'");
+    refused("sheaf eval m.gguf", "did you mean 'eval perplexity'");
+}
+
 static void each_verb_has_its_defaults(void) {
     Options o = accepted("sheaf run m -p x");
     CU_ASSERT_EQUAL(o.tokens, TOKENS_DEFAULT); /* run.c: 128, or until the end */
@@ -180,6 +194,7 @@ static void help_can_be_asked_for_anywhere(void) {
 int main(void) {
     static const CU_TestInfo tests[] = {
         {"all ways to write an option", all_ways_to_write_an_option},
+        {"a verb without a model", a_verb_without_a_model},
         {"each verb has its defaults", each_verb_has_its_defaults},
         {"command line over environment over default", command_line_goes_over_environment_goes_over_default},
         {"wrong words name the nearest", wrong_words_name_the_nearest},
