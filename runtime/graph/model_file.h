@@ -47,13 +47,13 @@ typedef struct MetaValue {
 enum { TENSOR_DIMS = 4 };
 typedef struct FileTensor {
     Text name;
-    int n_dims;       /* 1 .. TENSOR_DIMS */
+    int n_dims;                 /* 1 .. TENSOR_DIMS */
     uint64_t dims[TENSOR_DIMS]; /* dims[0] runs fastest (columns); unused ones are 1 */
-    uint32_t type_id; /* ggml_type */
-    int type;         /* QType, or -1: a type this build does not know */
-    uint64_t bytes;   /* 0 when the type is unknown */
-    uint32_t file;    /* which of the model's files it lies in */
-    uint64_t offset;  /* bytes from that file's start; checked to lie within it, with its size, for known types */
+    uint32_t type_id;           /* ggml_type */
+    int type;                   /* QType, or -1: a type this build does not know */
+    uint64_t bytes;             /* 0 when the type is unknown */
+    uint32_t file;              /* which of the model's files it lies in */
+    uint64_t offset; /* bytes from that file's start; checked to lie within it, with its size, for known types */
     const struct Stored *stored; /* NULL: it lies there as it is; else how it is made from what lies in files, ... */
 } FileTensor;                    /* ... which model_file_read knows (model_file_internal.h) */
 
