@@ -181,7 +181,8 @@ static int choose_forms(Plan *p, const Graph *g, Err *e) {
     for (int32_t i = 0; i < g->n_ops; i++) {
         const Op *op = &g->op[i];
         for (int j = 0; j < op->n_in; j++) {
-            bool matrix = g->value[op->in[j]].n_dims >= 2, packed = matrix && (op->kind == OP_LINEAR || op->kind == OP_EMBED);
+            bool matrix = g->value[op->in[j]].n_dims >= 2,
+                 packed = matrix && (op->kind == OP_LINEAR || op->kind == OP_EMBED);
             note_form(p, op->in[j], packed ? WEIGHT_PACKED : op_is_plain(op->kind) ? WEIGHT_PLAIN : WEIGHT_F32);
         }
     }

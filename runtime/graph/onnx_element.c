@@ -127,8 +127,8 @@ static bool same_shape(const OnnxImport *im, ValueId a, ValueId b) {
 static ValueId binary(OnnxImport *im, ValueId a, ValueId b, NdBinary fn) {
     if (a < 0 || b < 0) return -1;
     bool weights = im->g->value[a].kind == VALUE_WEIGHT || im->g->value[b].kind == VALUE_WEIGHT;
-    bool plain_sum =
-        fn == ND_ADD && !weights && onnx_type_of(im, a) == QT_F32 && onnx_type_of(im, b) == QT_F32 && same_shape(im, a, b);
+    bool plain_sum = fn == ND_ADD && !weights && onnx_type_of(im, a) == QT_F32 && onnx_type_of(im, b) == QT_F32 &&
+                     same_shape(im, a, b);
     return plain_sum ? graph_add(im->g, im->label, a, b) : graph_binary(im->g, im->label, a, b, fn);
 }
 
