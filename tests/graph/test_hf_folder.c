@@ -4,9 +4,10 @@
 #include "arch_files.h"
 #include "graph/arch.h"
 
-static const char *const models[] = {"llama3", "llama_linear", "llama_yarn", "llama_yarn_set", "mistral",  "qwen2",
-                                     "qwen3",  "gemma2",       "gemma3",     "gemma3_wide",    "phi3",     "phi3_part",
-                                     "olmo2",  "olmo3",        "mixtral",    "qwen2moe",       "qwen3moe", "olmoe"};
+static const char *const models[] = {"llama3",   "llama_linear", "llama_yarn", "llama_yarn_set", "mistral",
+                                     "qwen2",    "qwen3",        "gemma2",     "gemma3",         "gemma3_wide",
+                                     "phi3",     "phi3_part",    "olmo2",      "olmo3",          "mixtral",
+                                     "qwen2moe", "qwen3moe",     "olmoe",      "smollm3"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static ModelFile *open_model(const char *path) {

@@ -52,6 +52,9 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 LLAMA3 |= {"original_max_position_embeddings": 64}
 
 
+PAIRS = ("llama", "smollm3", "granite")  # whose Q and K rows a GGUF has in pairs
+
+
 def heads(width, q, kv, head_dim=None):
     sizes = {"hidden_size": width, "num_attention_heads": q, "num_key_value_heads": kv}
     return sizes | ({"head_dim": head_dim} if head_dim else {})
@@ -291,7 +294,7 @@ def weight(name, shape, quantised=None):
 def from_gguf(arch, config, name, x):
     """What transformers calls the same tensor."""
     x = quants.dequantize(x, GGMLQuantizationType.Q8_0) if x.dtype == np.uint8 else x.astype(np.float32)
-    if arch in ("llama", "smollm3", "granite") and (found := re.search("attn_([qk])[.]", name)):
+    if arch in PAIRS and (found := re.search("attn_([qk])[.]", name)):
         n = config.num_attention_heads if found[1] == "q" else config.num_key_value_heads
         return np.ascontiguousarray(x.reshape(n, -1, 2, *x.shape[1:]).swapaxes(1, 2)).reshape(x.shape)
     return x - np.float32(1) if arch.startswith("gemma") and "norm" in name else x
@@ -481,7 +484,7 @@ def write_folder(folder, arch, kind, c, model, path):
         f.write(struct.pack("<QQI", len(weights) - data, fnv(weights[data:]), len(header)))
         for key, t in header.items():
             name = gguf_name(kind, key)
-            pairs = re.search("attn_([qk])[.]", name) if arch == "llama" else None
+            pairs = re.search("attn_([qk])[.]", name) if arch in PAIRS else None
             heads = 0 if not pairs else c.num_attention_heads if pairs[1] == "q" else c.num_key_value_heads
             begin, end = t["data_offsets"]
             less = 1.0 if arch.startswith("gemma") and "norm" in name else 0.0
