@@ -238,8 +238,8 @@ static int place(Loader *l, Err *e) {
         }
         for (ValueId v = 0; v < g->n_values; v++) {
             const Value *x = &g->value[v];
-            WeightForm form = l->p->form[v];
-            if (x->kind != VALUE_WEIGHT || form == WEIGHT_NONE) continue;
+            WeightForm form = x->kind == VALUE_WEIGHT ? l->p->form[v] : WEIGHT_NONE; /* planning adds other values */
+            if (form == WEIGHT_NONE) continue;
             Slice *s = &l->slice[v];
             LocalWeight *w = &l->w->weight[v];
             size_t panel_bytes = 0, matrix_bytes = 0, bytes;
