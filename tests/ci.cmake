@@ -8,7 +8,7 @@ endfunction()
 sheaf_add_stage(format 120 ${ci_scripts}/format --check)
 sheaf_add_stage(werror 1200 bash -c "cmake --preset werror && cmake --build --preset werror")
 sheaf_add_stage(tidy 1800 ${ci_scripts}/tidy)
-sheaf_add_stage(asan 1800 bash -c "cmake --preset asan && cmake --build --preset asan && \
+sheaf_add_stage(asan 2700 bash -c "cmake --preset asan && cmake --build --preset asan && \
     ctest --test-dir build/asan -LE 'slow|long' -j $(nproc) --output-on-failure")
 
 file(GLOB fuzzers CONFIGURE_DEPENDS fuzz/fuzz_*.c)
